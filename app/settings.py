@@ -186,8 +186,8 @@ class Settings(BaseSettings):
         5,
         ge=0,
         le=1000,
-        description="worker processes that are started again after they died, within "
-        "TRANSDUCE_WORKER_RESTART_WINDOW_S; after one more death the server ends with exit code 70",
+        description="starts of workers in place of dead ones within TRANSDUCE_WORKER_RESTART_WINDOW_S, failed starts "
+        "included; when one more is needed, the server ends with exit code 70",
     )
     worker_restart_window_s: float = Field(
         300.0, gt=0, description="seconds over which TRANSDUCE_MAX_WORKER_RESTARTS counts"

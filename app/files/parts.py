@@ -12,7 +12,7 @@ from app.text.html_scanner import Event, scan_html
 # The end of a sentence with the white space after it, or other white space.
 _BOUNDARY = re.compile(
     r"(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++"
-    r"|[\u3002\uff01\uff1f][\"'\u201d\u2019\u300d\u300f\uff09)\]]*+)|\s++"
+    r"|[\u3002\uff01\uff1f][\"'\u201d\u2019\u300d\u300f\uff09)\]]*+\s*+)|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
 # A text inside one element is not split. So it may have up to this many times the characters of a part. If larger, a
@@ -25,7 +25,8 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
 
     Plain text is cut after a sentence, else after white space, else anywhere. A part has at most `max_characters`.
     Markup is cut only after a sentence or white space that is outside all elements. So a part of it may have up to
-    _MAX_UNCUT times as many. Raises FileError for a longer one.
+    _MAX_UNCUT times as many. Raises FileError for a longer one. A shorter one may still have more sentences than a
+    request may have.
     """
     if len(unit.text) <= max_characters:
         return [unit]
@@ -33,7 +34,8 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
     parts = list(cut(unit.text, max_characters, is_text=is_text))
     if max(map(len, parts)) > _MAX_UNCUT * max_characters:
         raise FileError(
-            f"an element has more than the {_MAX_UNCUT * max_characters} characters of running text allowed"
+            "a part of the markup that cannot be cut has more than the "
+            f"{_MAX_UNCUT * max_characters} characters allowed, tags and attributes included"
         )
     return [Unit(part, unit.format, unit.is_wrapped) for part in parts]
 
@@ -64,7 +66,7 @@ def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
     for event in [Event(0, len(text), "text")] if is_text else scan_html(text):
         if event.kind == "text" and depth == 0:
             yield from _boundaries(text, event.start, event.end)
-        elif event.kind == "close":
+        elif event.kind == "close" and event.name not in _VOID:
             depth = max(depth - 1, 0)
         elif event.kind == "open" and event.name not in _VOID:
             depth += 1

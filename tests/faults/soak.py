@@ -2,7 +2,8 @@
 
 After a warm-up, the memory is read after every SAMPLE_REQUESTS requests of mixed traffic (benchmarks/soak.py), while
 the server is idle. The slope is the median of the slopes between all pairs of samples, so a single early jump, such as
-the first use of a row, does not count. The sentence cache is off, because it fills. Linux only.
+the first use of a row, does not count. The sentence cache is off, because it fills. The server must also translate
+most requests, and no request may fail. Linux only.
 
     python -m tests.faults.soak --minutes 30
 """
@@ -13,6 +14,7 @@ import argparse
 import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
@@ -21,13 +23,22 @@ from typing import NamedTuple
 from benchmarks.serving import read_sentences
 from benchmarks.soak import NUM_CLIENTS, Traffic, private_memory
 from tests.api.server_process import ServerProcess
-from tests.faults.chaos import BUNDLED, COMMAND, SETTINGS
+from tests.faults import chaos
 from transduce.loadtest.server_side import processes_of
 
+# Enough for the requests of all clients, of up to 16 lines each. A line may have several sentences.
+SETTINGS = {
+    **chaos.SETTINGS,
+    "bundle": chaos.BUNDLED,
+    "max_request_sentences": 64,
+    "max_pending_sentences": 64 * NUM_CLIENTS,
+}
 SAMPLE_REQUESTS = 500
 NUM_WARM_UP = 4  # samples that do not count
 # The largest slope of `make soak`, in bytes for each request.
 MAX_SLOPE = 1_000.0
+# The smallest share of answers 200 among the requests whose clients wait. One in nine of these requests is invalid.
+MIN_SHARE_TRANSLATED = 0.7
 # Seconds of traffic after which the requests are counted.
 SLICE_S = 0.5
 
@@ -43,6 +54,21 @@ def slope(samples: Sequence[Sample]) -> float:
     """Bytes that are added for each request (Theil and Sen). Raises StatisticsError if there are fewer than two."""
     pairs = itertools.combinations(samples, 2)
     return median((b.num_bytes - a.num_bytes) / (b.num_requests - a.num_requests) for a, b in pairs)
+
+
+def problems(counts: Counter[str]) -> list[str]:
+    """The reasons why the traffic does not count as served. counts: as in `Traffic`, of all clients together."""
+    found = [
+        f"{name}: {number:,} requests"
+        for name, number in sorted(counts.items())
+        if name == "connection failed" or (name.startswith("5") and name != "503")
+    ]
+    num_waited = counts.total() - counts["disconnected"]
+    if counts["200"] < MIN_SHARE_TRANSLATED * num_waited:
+        found.append(
+            f"{counts['200']:,} of {num_waited:,} requests got 200, less than {MIN_SHARE_TRANSLATED:.0%}"
+        )
+    return found
 
 
 def sample_memory(pid: int, clients: Sequence[Traffic], *, num_requests: int) -> Iterator[Sample]:
@@ -64,7 +90,7 @@ def words() -> list[str]:
 
 
 def main() -> int:
-    """Soak for some minutes, and print each sample. Exit code 1 if the slope is above the limit."""
+    """Soak for some minutes, and print each sample. Exit code 1 if the slope is too large or there are `problems`."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults.soak",
         description=__doc__,
@@ -75,19 +101,23 @@ def main() -> int:
         "--max-slope", type=float, default=MAX_SLOPE, help=f"bytes a request (default: {MAX_SLOPE:.0f})"
     )
     args = parser.parse_args()
-    with ServerProcess(COMMAND, {**SETTINGS, "bundle": BUNDLED}) as server:
+    with ServerProcess(chaos.COMMAND, SETTINGS) as server:
         port = server.ready().port
         clients = [Traffic(port, seed, words()) for seed in range(NUM_CLIENTS)]
         until = time.monotonic() + 60 * args.minutes
         samples = []
         for sample in sample_memory(server.pid, clients, num_requests=SAMPLE_REQUESTS):
-            print(f"{sample.num_requests:8,} requests  {sample.num_bytes / 1e6:8.2f} MB", flush=True)
+            counts = sum((client.counts for client in clients), Counter[str]())
+            shown = "  ".join(f"{name}: {number:,}" for name, number in sorted(counts.items()))
+            print(f"{sample.num_requests:8,} requests  {sample.num_bytes / 1e6:8.2f} MB  {shown}", flush=True)
             samples.append(sample)
             if time.monotonic() > until and len(samples) >= NUM_WARM_UP + 2:
                 break
     found = slope(samples[NUM_WARM_UP:])
     print(f"{found:,.0f} bytes a request; the limit is {args.max_slope:,.0f}")
-    return 1 if found > args.max_slope else 0
+    failures = problems(counts)
+    print(*failures, sep="\n", end="\n" if failures else "")
+    return 1 if failures or found > args.max_slope else 0
 
 
 if __name__ == "__main__":

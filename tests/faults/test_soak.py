@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from benchmarks.soak import Traffic
 from tests.api.server_process import ServerProcess
 from tests.faults.chaos import BUNDLED
-from tests.faults.soak import Sample, sample_memory, slope, words
+from tests.faults.soak import Sample, problems, sample_memory, slope, words
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tests.faults.leaking_server"]
 SETTINGS: dict[str, object] = {
@@ -62,6 +63,21 @@ def test_traffic_goes_on_while_no_server_answers() -> None:
     client = ShortTraffic(port, 1, ["a"])
     client.run(time.monotonic() + 0.1)
     assert client.counts.keys() == {"connection failed"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [
+        ({"200": 70, "400": 10, "429": 15, "503": 5, "disconnected": 500}, None),
+        ({"200": 69, "413": 31, "disconnected": 500}, "69 of 100 requests got 200, less than 70%"),
+        ({"200": 99, "500": 1}, "500: 1 requests"),
+        ({"200": 99, "connection failed": 1}, "connection failed: 1 requests"),
+    ],
+)
+def test_a_soak_without_translations_or_with_failures_fails(
+    counts: dict[str, int], problem: str | None
+) -> None:
+    assert problems(Counter(counts)) == ([] if problem is None else [problem])
 
 
 def test_one_early_jump_is_no_slope() -> None:

@@ -45,6 +45,12 @@ def test_markup_is_split_outside_its_elements(beginning: str) -> None:
     assert len(texts(Unit(points, UnitFormat.XML))) == 4
 
 
+@pytest.mark.parametrize("inside", ['<img src="a.png"></img>', "</br>", "</x>"])
+def test_the_closing_tag_of_an_element_without_content_ends_no_other_element(inside: str) -> None:
+    text = f"<b>See {inside} it. {'A house is old. ' * 10}</b>"
+    assert texts(Unit(text, UnitFormat.HTML)) == [text]
+
+
 def test_a_comment_and_an_attribute_are_not_split() -> None:
     inside = "Once. It was < long > and <p>old. " * 5
     for markup in (f"<!-- {inside}-->", f'<img alt="{inside}">', f"<a title='{inside}'>x</a>"):
@@ -60,6 +66,14 @@ def test_parts_without_white_space_get_a_gap(gap: str) -> None:
     found = texts(unit)
     assert found == [sentence * 6, f"{sentence * 4} {sentence}"]
     assert join_parts([unit], SIZE, found, gap) == [gap.join([sentence * 6, unit.text[len(sentence * 6) :]])]
+
+
+@pytest.mark.parametrize("separator", [" ", " \n", "\u3000"])
+def test_white_space_after_a_chinese_sentence_gets_no_further_gap(separator: str) -> None:
+    unit = Unit(("\u4ed6\u662f\u5b66\u751f\u3002" + separator) * 500)
+    found = texts(unit, 2048)
+    assert len(found) == 2
+    assert join_parts([unit], 2048, found, " ") == [unit.text]
 
 
 def test_an_element_that_is_too_long_is_an_error() -> None:

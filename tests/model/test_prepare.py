@@ -222,7 +222,7 @@ def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
     assert report.num_dropped_for(Reason.DOMAIN) == 85
     assert run(chosen, weights=weights, seed=3)[0] == kept
     assert run(chosen, weights=weights, seed=4)[0] != kept
-    # A pair's outcome does not depend on earlier pairs.
+    # Whether a weight keeps a pair does not depend on earlier pairs.
     assert [p for p in kept if p in chosen[90:]] == run(chosen[90:], weights=weights, seed=3)[0]
     with pytest.raises(CorpusError, match="no pair has the domain offten; the pairs have never, often, rare"):
         run(chosen, weights={"offten": 2.0})

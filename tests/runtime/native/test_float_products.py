@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 ROW_COUNTS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
 # Numbers of inputs below, at and above those that are multiplied together (AVX-512: 128, AVX2 and NEON: 512), in
 # equal and unequal parts.
-INPUTS = [16, 112, 128, 144, 256, 400, 528]
+INPUTS = [16, 112, 128, 144, 256, 400, 512, 528, 1024]
 
 
 def product_alone(weights: Floats) -> Operator:
