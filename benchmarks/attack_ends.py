@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,13 @@ from contextlib import suppress
 from benchmarks.attack_cases import SLOW_MARKDOWN, post
 from benchmarks.files import send
 from benchmarks.machine import ROOT
-from benchmarks.server_process import NO_CACHE, PREFIX, Process, free_port, serve_command
+from benchmarks.server_process import (
+    NO_CACHE,
+    Process,
+    environment_without_settings,
+    free_port,
+    serve_command,
+)
 
 NUM_REQUESTS = 1000
 END_LIMIT_S = 60.0
@@ -26,7 +31,7 @@ def unread_log() -> str:
     """Write the log to a pipe that is not read."""
     port = free_port()
     command = serve_command(sys.executable, None, {**NO_CACHE, "log_level": "debug"})
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    environment = environment_without_settings()
     process = subprocess.Popen(
         command.arguments(port),
         cwd=ROOT,

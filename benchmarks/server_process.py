@@ -85,8 +85,7 @@ class Process:
 
     def __enter__(self) -> Self:
         self.port = free_port()
-        # The measured server must not inherit the settings of this process.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environment = environment_without_settings()
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
@@ -206,6 +205,11 @@ class ServerProcess(Process):
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024 / 1e6
+
+
+def environment_without_settings() -> dict[str, str]:
+    """The environment for a measured server, which must not inherit settings. They are read in any case."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
 
 def free_port() -> int:

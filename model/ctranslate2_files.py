@@ -35,7 +35,6 @@ from model.imported import (
     UnusableModel,
     is_tag,
     masked_bias,
-    merged_pieces,
     num_left_out,
     piece_order,
     read_sentencepiece,
@@ -198,8 +197,7 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     """Convert the files, and remove their variables. Raises KeyError for a missing variable, ConfigError."""
     vocabulary, metadata = files.vocabulary, files.metadata
     source, target = files.sentencepieces
-    merged = merged_pieces([source, target], vocabulary)
-    order = [*piece_order(vocabulary), *merged]
+    order = piece_order(vocabulary, [source, target])
     end = vocabulary[EOS]
     rows = rows_of(
         vocabulary,
@@ -220,8 +218,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     return ImportedModel(
         config=config,
         state=state,
-        source_spm=reordered(source, order, merged),
-        target_spm=reordered(target, order, merged),
+        source_spm=reordered(source, order, vocabulary),
+        target_spm=reordered(target, order, vocabulary),
         tags=tuple(piece for piece in order if is_tag(piece)),
         num_left_out=num_left_out([source] if target is source else [source, target], vocabulary),
         beam_size=BEAM_SIZE,

@@ -17,7 +17,7 @@ into one new order, and rewrites the SentencePiece models in that order:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,10 @@ def is_used(piece: Any) -> bool:
     return bool(piece.type in (piece.NORMAL, piece.USER_DEFINED, piece.BYTE))
 
 
-def piece_order(vocabulary: Mapping[str, int]) -> list[str]:
-    """The pieces of a foreign vocabulary that are not in FIRST, in the order of their ids."""
-    return sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
+def piece_order(vocabulary: Mapping[str, int], protos: Sequence[Any] = ()) -> list[str]:
+    """The pieces of a foreign vocabulary that are not in FIRST, in the order of their ids, then the `merged_pieces`."""
+    own = sorted(set(vocabulary) - set(FIRST), key=vocabulary.__getitem__)
+    return [*own, *merged_pieces(protos, vocabulary)]
 
 
 def filled(order: list[str], length: int) -> list[str]:
@@ -125,7 +126,7 @@ def filled(order: list[str], length: int) -> list[str]:
     return [*order, *(f"<no piece {index}>" for index in range(len(order), length))]
 
 
-def merged_pieces(protos: list[Any], vocabulary: Mapping[str, int]) -> list[str]:
+def merged_pieces(protos: Sequence[Any], vocabulary: Mapping[str, int]) -> list[str]:
     """The pieces that the vocabulary lacks, and that the BPE models among `protos` merge into longer ones."""
     found = [
         piece.piece
@@ -138,15 +139,14 @@ def merged_pieces(protos: list[Any], vocabulary: Mapping[str, int]) -> list[str]
 
 
 def reordered(
-    proto: Any, order: list[str], merged: Collection[str] = (), *, language_tokens: Collection[str] = ()
+    proto: Any, order: list[str], vocabulary: Mapping[str, int], *, language_tokens: Collection[str] = ()
 ) -> bytes:
-    """A SentencePiece model with the pieces FIRST and `order`. It encodes texts as `proto` does, but only with these.
+    """A SentencePiece model with the pieces FIRST and `order`. It encodes texts as `proto` does.
 
-    merged: pieces of `order` that no text is encoded with, although `proto` has them; see `merged_pieces`.
+    vocabulary: the foreign one. No text is encoded with a piece that it lacks.
     language_tokens: pieces that name languages, beside those of `is_tag`.
     """
     known = {piece.piece: piece for piece in proto.pieces}
-    unused = set(merged)
     new = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     new.trainer_spec.CopyFrom(proto.trainer_spec)
     new.normalizer_spec.CopyFrom(proto.normalizer_spec)
@@ -161,7 +161,8 @@ def reordered(
         if is_tag(piece) or piece in language_tokens:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
-            new.pieces.add(piece=piece, score=old.score, type=Piece.UNUSED if piece in unused else old.type)
+            kind = old.type if piece in vocabulary else Piece.UNUSED
+            new.pieces.add(piece=piece, score=old.score, type=kind)
         else:
             new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
     spec = new.trainer_spec

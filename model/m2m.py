@@ -42,7 +42,6 @@ from model.imported import (
     Specials,
     UnusableModel,
     masked_bias,
-    merged_pieces,
     num_left_out,
     piece_order,
     reordered,
@@ -95,8 +94,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         raise UnusableModel(folder, problems)
     decoding = search_fields(facts, search)
     longest = int(facts["max_position_embeddings"])
-    merged = merged_pieces([vocabulary.proto], vocabulary.ids)
-    order = [*piece_order(vocabulary.ids), *merged]
+    order = piece_order(vocabulary.ids, [vocabulary.proto])
     try:
         config = model_config(facts, len(order) + len(FIRST), min(longest, max_length or longest), norm="pre")
     except ConfigError as error:
@@ -109,7 +107,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         "embedding.output_bias": masked_bias(torch.zeros(len(rows)), ids),
         "embedding.positions": fairseq_positions(config.max_length, config.d_model),
     }
-    spm = reordered(vocabulary.proto, order, merged, language_tokens=vocabulary.languages.values())
+    spm = reordered(vocabulary.proto, order, ids, language_tokens=vocabulary.languages.values())
     return ImportedModel(
         config=config,
         state=state | layer_state(config, weights),

@@ -51,7 +51,6 @@ from model.imported import (
     filled,
     is_tag,
     masked_bias,
-    merged_pieces,
     num_left_out,
     piece_order,
     read_sentencepiece,
@@ -162,13 +161,9 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     """Convert checked files. Raises ConfigError."""
     facts, (source, target), protos = files.facts, files.vocabularies, files.sentencepieces
     is_joint = source == target
-    merged = [
-        merged_pieces([*protos] if is_joint else [proto], vocabulary)
-        for proto, vocabulary in zip(protos, files.vocabularies, strict=True)
-    ]
     orders = [
-        [*piece_order(vocabulary), *pieces]
-        for vocabulary, pieces in zip(files.vocabularies, merged, strict=True)
+        piece_order(vocabulary, protos if is_joint else [proto])
+        for proto, vocabulary in zip(protos, files.vocabularies, strict=True)
     ]
     length = max(map(len, orders))
     orders = [filled(order, length) for order in orders]
@@ -203,8 +198,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     return ImportedModel(
         config=config,
         state=state | layer_state(config, files.weights),
-        source_spm=reordered(protos[0], orders[0], merged[0]),
-        target_spm=reordered(protos[1], orders[1], merged[1]),
+        source_spm=reordered(protos[0], orders[0], source),
+        target_spm=reordered(protos[1], orders[1], target),
         tags=tuple(piece for piece in orders[0] if is_tag(piece)),
         num_left_out=sum(left_out),
         beam_size=int(files.search.get("num_beams") or 1),

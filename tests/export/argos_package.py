@@ -22,6 +22,9 @@ ctranslate2: Any = import_module("ctranslate2")
 MAX_LENGTH = 64
 # SentencePiece's default ids, which OpenNMT uses. `<unk>` is 0.
 START_ID, END_ID = 1, 2
+# What the tests translate, and their limit.
+SENTENCES = [pair.source for pair in pairs()][:200]
+MAX_TOKENS = 56
 
 
 def trained(processor: Any, *, num_steps: int) -> Transformer:

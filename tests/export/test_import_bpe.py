@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,13 @@ from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import merged_pieces, num_left_out, piece_order, reordered
-from tests.export.argos_package import counted, write_argos
+from tests.export.argos_package import MAX_TOKENS, SENTENCES, counted, write_argos
 from tests.export.marian_folder import sentencepiece_model
 from tests.export.pieces import pieces_of
 from tests.model.sentences import pairs
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
-MAX_TOKENS = 56
-SENTENCES = [pair.source for pair in pairs()][:200]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +56,19 @@ def test_texts_are_encoded_as_with_the_whole_vocabulary(folder: Path, processor:
         assert pieces_of(tokenizer, tokenizer.encode(text).ids) == processor.encode(text, out_type=str)
 
 
+def test_no_text_is_encoded_with_a_piece_that_the_vocabulary_lacks(
+    folder: Path, processor: Any, bundle: Bundle
+) -> None:
+    vocabulary = json.loads((folder / "model" / "shared_vocabulary.json").read_text("utf-8"))
+    pieces = [processor.id_to_piece(index) for index in range(processor.vocab_size())]
+    missing = [piece for piece in pieces if piece not in vocabulary]
+    tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
+    for piece in missing:
+        text = piece.replace("\u2581", "")
+        assert not {*pieces_of(tokenizer, tokenizer.encode(text).ids)} & {*missing}
+    assert any(processor.encode(piece.replace("\u2581", ""), out_type=str) == [piece] for piece in missing)
+
+
 def test_translations_equal_those_of_ctranslate2(translator: Any, processor: Any, bundle: Bundle) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
     sources = [tokenizer.encode(text).ids for text in SENTENCES]
@@ -84,6 +96,7 @@ def test_a_unigram_model_needs_no_other_pieces() -> None:
     proto.ParseFromString(content)
     assert num_left_out([proto], vocabulary) > 0
     assert merged_pieces([proto], vocabulary) == []
-    smaller = sentencepiece.SentencePieceProcessor(model_proto=reordered(proto, piece_order(vocabulary)))
+    content = reordered(proto, piece_order(vocabulary, [proto]), vocabulary)
+    smaller = sentencepiece.SentencePieceProcessor(model_proto=content)
     for text in sentences[:40]:
         assert smaller.encode(text, out_type=str) == processor.encode(text, out_type=str)

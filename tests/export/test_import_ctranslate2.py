@@ -24,15 +24,12 @@ from model.ctranslate2_files import read_ctranslate2
 from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import FORKED_SERVE
-from tests.export.argos_package import write_argos
+from tests.export.argos_package import MAX_TOKENS, SENTENCES, write_argos
 from tests.export.pieces import pieces_of
 from tests.export.tiny import KERNELS
-from tests.model.sentences import pairs
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
-MAX_TOKENS = 56
-SENTENCES = [pair.source for pair in pairs()][:200]
 
 
 @pytest.fixture(scope="module")
