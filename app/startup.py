@@ -18,6 +18,7 @@ import msgspec
 
 from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle, read_manifest
 from app.bundle_folders import find_bundles
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import DecodingOptions
 from app.engine.sequence import SequenceResult
 from app.engine.worker import Worker
@@ -209,51 +210,6 @@ def find_device(settings: Settings) -> Device:
 
         device = choose_device(settings.device)
     return device
-
-
-def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
-    """The source and target tokenizers, one object if their files are equal. Raises BundleError."""
-    files = bundle.manifest.files
-    try:
-        source = Tokenizer(
-            bundle.file("source.spm"),
-            ends_source=bundle.manifest.ends_source,
-            tag_follows_source=bundle.manifest.tag_follows_source,
-        )
-        is_joint = files["source.spm"] == files["target.spm"]
-        target = source if is_joint else Tokenizer(bundle.file("target.spm"))
-    except TokenizerError as error:
-        raise BundleError(bundle.path.name, [str(error)]) from error
-    tokenizers = (("source", source), ("target", target))
-    vocab_size = bundle.manifest.dimensions.vocab_size
-    problems = [
-        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest's dimensions.vocab_size is {vocab_size}"
-        for name, tokenizer in tokenizers
-        if tokenizer.vocab_size != vocab_size
-    ]
-    problems += [
-        f"{name}.spm has the {special} id {actual}, the manifest's special_ids.{special} is {expected}"
-        for name, tokenizer in tokenizers
-        for special, expected in bundle.manifest.special_ids
-        if (actual := getattr(tokenizer, f"{special}_id")) != expected
-    ]
-    problems = problems or _pair_problems(bundle.manifest, source, target)
-    if problems:
-        raise BundleError(bundle.path.name, problems)
-    return source, target
-
-
-def _pair_problems(manifest: Manifest, source: Tokenizer, target: Tokenizer) -> list[str]:
-    """A message for each subword of the language pairs that is not in the vocabulary."""
-    return [
-        f"a {field} of the manifest's language pairs is {piece!r}, which {name}.spm does not have"
-        for field, pieces, name, tokenizer in (
-            ("source_prefix", {pair.source_prefix for pair in manifest.language_pairs}, "source", source),
-            ("target_start", {pair.target_start for pair in manifest.language_pairs}, "target", target),
-        )
-        for piece in sorted(piece for piece in pieces if piece is not None)
-        if not tokenizer.has_piece(piece)
-    ]
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:

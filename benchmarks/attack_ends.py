@@ -17,9 +17,9 @@ from benchmarks.server_process import (
     NO_CACHE,
     Process,
     environment_without_settings,
-    free_port,
     serve_command,
 )
+from transduce.free_port import free_port
 
 NUM_REQUESTS = 1000
 END_LIMIT_S = 60.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.machine import ROOT
+from transduce.free_port import free_port
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
@@ -210,11 +210,3 @@ class ServerProcess(Process):
 def environment_without_settings() -> dict[str, str]:
     """The environment for a measured server, which must not inherit settings. They are read in any case."""
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-
-
-def free_port() -> int:
-    """A free TCP port of the loopback."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-    return port

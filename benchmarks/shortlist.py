@@ -22,6 +22,7 @@ import numpy as np
 import sacrebleu
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_tokenizers import source_tokenizer
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.stats import StepStats
@@ -131,7 +132,7 @@ async def scores(
 
 async def run(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
     """Measure each direction that has a table."""
-    model, tokenizer = Model(bundle), Tokenizer(bundle.file("source.spm"))
+    model, tokenizer = Model(bundle), source_tokenizer(bundle)
     assert bundle.manifest.shortlist is not None
     model.engine.start()
     lines = list(read_data(str(args.test)))

@@ -40,7 +40,8 @@ RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
 # Shares of all requests: invalid requests, and requests whose client disconnects before the answer.
 SHARE_INVALID, SHARE_DISCONNECTING = 0.1, 0.1
-KINDS = ("row caches", "kernels", "copied", "allocator", "files")
+ROW_CACHES = "row caches"
+KINDS = (ROW_CACHES, "kernels", "copied", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
 
 
@@ -70,7 +71,7 @@ def _kind(path: str, flags: set[str]) -> str:
         return "files"
     if path:
         return "allocator"
-    return "row caches" if "nh" in flags else "kernels" if "hg" in flags else "allocator"
+    return ROW_CACHES if "nh" in flags else "kernels" if "hg" in flags else "allocator"
 
 
 class Traffic:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.bundle import Bundle
-from app.text.tokenizer import Encoded, Tokenizer
+from app.bundle_tokenizers import load_tokenizers
+from app.text.tokenizer import Encoded
 
 
 class TaggedTokenizer:
     """Encodes sources of the bundle's first language pair, and decodes translations."""
 
     def __init__(self, bundle: Bundle) -> None:
-        self._source, self._target = (
-            Tokenizer(bundle.file("source.spm")),
-            Tokenizer(bundle.file("target.spm")),
-        )
+        self._source, self._target = load_tokenizers(bundle)
         self._tag = bundle.manifest.language_pairs[0].source_prefix
 
     def encode(self, text: str) -> Encoded:

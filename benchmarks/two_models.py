@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import load_bundle
-from app.startup import load_tokenizers
+from app.bundle_tokenizers import load_tokenizers
 from benchmarks.engine.jobs import Job
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tqdm import tqdm
 
 from app.bundle import Bundle, Golden, Manifest
+from app.bundle_tokenizers import source_tokenizer
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
@@ -163,12 +164,7 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
     The graphs run on the CPU with ONNX Runtime's standard operators, so that the results do not depend on the native
     operators. Raises TokenizerError, BundleError if a variant does not load, and EngineFailure if a forward pass fails.
     """
-    tokenizer = Tokenizer(
-        bundle.path / "source.spm",
-        ends_source=bundle.manifest.ends_source,
-        tag_follows_source=bundle.manifest.tag_follows_source,
-    )
-    cases = golden_cases(golden_sources(tokenizer, bundle.manifest))
+    cases = golden_cases(golden_sources(source_tokenizer(bundle), bundle.manifest))
     targets = {
         precision: _ids_of_variant(bundle, precision, cases, num_threads=num_threads)
         for precision in bundle.manifest.variants

@@ -85,6 +85,7 @@ def _log_probability(text: str) -> float:
 def run_shortlist(args: argparse.Namespace) -> int:
     """Learn the shortlists of a bundle from sentence pairs, write the bundle with them, and return 0."""
     from app.bundle import load_bundle
+    from app.bundle_tokenizers import source_tokenizer
     from app.shortlist_file import ShortlistTable
     from app.text.tokenizer import Tokenizer
     from export.bundle_shortlist import write_with_shortlist
@@ -98,7 +99,7 @@ def run_shortlist(args: argparse.Namespace) -> int:
     directions = _directions(args, bundle.manifest)
     pairs = sample_pairs(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
     paths = bundle.file("source.spm"), bundle.file("target.spm")
-    tokenizers = Tokenizer(paths[0], ends_source=bundle.manifest.ends_source), Tokenizer(paths[1])
+    tokenizers = source_tokenizer(bundle), Tokenizer(paths[1])
     tables: list[ShortlistTable] = []
     for is_reversed in directions.values():
         sentences = encode_pairs(pairs, *tokenizers, is_reversed=is_reversed)

@@ -13,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from app.bundle import WEIGHTS, Bundle, Golden, Score, load_bundle
+from app.bundle_tokenizers import source_tokenizer
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
@@ -141,11 +142,7 @@ class _Verification:
         self._bundle = bundle
         self._model = model
         self._options = options
-        self._source_tokenizer = Tokenizer(
-            bundle.file("source.spm"),
-            ends_source=bundle.manifest.ends_source,
-            tag_follows_source=bundle.manifest.tag_follows_source,
-        )
+        self._source_tokenizer = source_tokenizer(bundle)
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
         # A bundle of a small max_source_length may have golden sentences of its own.
         self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest) or [

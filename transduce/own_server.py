@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,8 +14,8 @@ from typing import Self
 import httpx
 
 from transduce.errors import CommandError
+from transduce.free_port import LOOPBACK, free_port
 
-HOST = "127.0.0.1"
 PREFIX = "TRANSDUCE_"
 # Seconds until a server that is not ready counts as failed. If too small, a large model on a busy machine fails to
 # start.
@@ -42,7 +41,7 @@ class OwnServer:
     @property
     def url(self) -> str:
         """The server's root. Valid only inside the `with` block."""
-        return f"http://{HOST}:{self._port}"
+        return f"http://{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:
         """Start the server.
@@ -51,7 +50,7 @@ class OwnServer:
             CommandError: the server ends, or is not ready in time; the message has its last line of output.
         """
         self._port = free_port()
-        command = [sys.executable, "-m", "transduce", "serve", "--host", HOST, "--port", str(self._port)]
+        command = [sys.executable, "-m", "transduce", "serve", "--host", LOOPBACK, "--port", str(self._port)]
         environment = {
             name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)
         }
@@ -103,11 +102,3 @@ class OwnServer:
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it printed nothing"
-
-
-def free_port() -> int:
-    """Return a TCP port of the loopback that no process listens on."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-    return port

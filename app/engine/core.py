@@ -7,7 +7,6 @@ blocks on the empty inbox; it never polls.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -16,16 +15,14 @@ from app.engine.caller_fairness import CallerFairness, rows_by_caller
 from app.engine.decoding_batch import DecodingBatch
 from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Inbox, Join, LocalInbox, Message, Prioritize, Report, Submit
+from app.engine.outcomes import Outcomes
 from app.engine.reporter import Reporter
 from app.engine.scheduler import Scheduler
-from app.engine.sequence import Sequence, SequenceResult
+from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenStreams
-from app.errors import DeadlineExceeded, EngineFailure, ServiceError
-from app.observability.logging import Field, log_event
+from app.errors import EngineFailure
 from app.runtime.interface import Runner, StepOutput
-
-logger = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -56,15 +53,18 @@ class EngineCore:
             limits.num_rows, settings.max_encode_tokens, num_kept_rows=limits.num_kept_rows
         )
         self._fairness = CallerFairness()
-        self._settings = settings
         self._reporter = Reporter(report)
         self._clock = clock
         self._is_stopped = False
-        self._has_failed = False  # whether a forward or a sequence has failed since the rows were compacted
-        self._num_failures = 0  # failed forwards in a row, as `EngineLimits` counts them
         self._batch = DecodingBatch(runner, self.scheduler.row_allocator)
         self._call_length = CallLength(limits.max_steps, self._incoming.wake_flag)
         self._tokens = TokenStreams(self._batch.greedy)
+        self._outcomes = Outcomes(
+            self.scheduler,
+            self._batch,
+            self._reporter,
+            max_consecutive_failures=settings.max_consecutive_failures,
+        )
 
     def run(self) -> None:
         """Step until a Stop arrives.
@@ -84,8 +84,7 @@ class EngineCore:
         started_at = self.step_started_at = self._clock()
         self._on_step(started_at)
         self._drain_inbox()
-        stats = StepStats()
-        self._schedule(started_at, stats)
+        stats = self._schedule(started_at)
         rows = rows_by_caller(self._batch.selected, self.scheduler)
         output = self._forward(stats) if rows else None
         self._drain_inbox()
@@ -106,45 +105,40 @@ class EngineCore:
         elif isinstance(message, Prioritize):
             self.scheduler.prioritize(message.sequence)
         elif isinstance(message, Cancel):
-            self._release(message.sequence)
+            self._outcomes.release(message.sequence)
         else:
             self._is_stopped = True
         if isinstance(message, Submit | Join) and message.streams:
             self._tokens.add(message.sequence)
 
-    def _expire(self, sequences: list[Sequence], stats: StepStats) -> None:
-        for sequence in sequences:
-            self._end(sequence, DeadlineExceeded("the request's time ran out"))
-        stats.num_expired += len(sequences)
+    def _schedule(self, now: float) -> StepStats:
+        """End expired sequences, admit and encode those that fit, and choose those that the next forward decodes.
 
-    def _schedule(self, now: float, stats: StepStats) -> None:
-        """End expired sequences, admit and encode those that fit, and choose those that the next forward decodes."""
-        self._expire(self.scheduler.expired(now), stats)
+        Returns the statistics of the step that begins.
+        """
+        stats = StepStats()
+        self._outcomes.expire(self.scheduler.expired(now), stats)
         callers = self._fairness.choose(self.scheduler.callers)
         admitted, expired = self.scheduler.schedule(now, callers)
-        self._expire(expired, stats)
+        self._outcomes.expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-        all_holes, self._has_failed = self._has_failed, False
+        all_holes, self._outcomes.has_failed = self._outcomes.has_failed, False
         try:
             if admitted:
                 self._batch.add(admitted)
             self._batch.compact(self.scheduler.running, admitted, all_holes=all_holes)
         except EngineFailure as error:
-            self._recover(error, stats)
+            self._outcomes.recover(error, stats)
         self._batch.select(self.scheduler.running, callers)
+        return stats
 
     def _encode(self, admitted: list[Sequence], stats: StepStats) -> None:
         started_at = self._clock()
         for sequence in admitted:
             if sequence.admitted_at is None:
                 sequence.admitted_at = started_at
-        failures = [*self._batch.encode(admitted, stats)]
-        for sequence, error in failures:
-            self._fail(sequence, error, stats)
-        if len(failures) == len(admitted):  # else the encoder works, and the cause is in some sentences
-            for _ in failures:
-                self._count_failed_forward()
+        self._outcomes.fail_encodings(self._batch.encode(admitted, stats), len(admitted), stats)
         time_s = self._clock() - started_at
         for sequence in admitted:
             sequence.encode_time_s += time_s
@@ -169,64 +163,22 @@ class EngineCore:
         try:
             output = batch.forward(max_steps, stop, stats)
         except EngineFailure as error:
-            self._recover(error, stats)
+            self._outcomes.recover(error, stats)
         stats.decode_time_s = self._clock() - started_at
         return output
-
-    def _recover(self, error: EngineFailure, stats: StepStats) -> None:
-        """Restart all running sequences after a failed call of the runner, or fail the only one."""
-        running = self.scheduler.running
-        self._has_failed = True
-        if len(running) > 1:
-            logger.error(
-                "%d sentences failed together and are retried in halves: %s", len(running), error.message
-            )
-            for sequence in running:
-                self._batch.remove(sequence)
-            stats.num_retried += len(self.scheduler.split_running())
-        else:
-            self._fail(next(iter(running)), error, stats)
-            self._count_failed_forward()
 
     def _apply(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's output, and end those that are done or have no scores."""
         stats.num_wasted_rows = stats.num_rows - self._batch.num_held_rows
         invalid = self._batch.without_scores(output)
-        has_result = len(invalid) < len(self._batch.selected)
-        for sequence in invalid:
-            self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
-        if has_result:
-            self._num_failures = 0
-        elif invalid:
-            self._count_failed_forward()
+        self._outcomes.fail_invalid(invalid, len(self._batch.selected), stats)
         try:
             for sequence in self._batch.advance(output, stats):
-                self._end(sequence, sequence.result(self._clock()))
+                self._outcomes.end(sequence, sequence.result(self._clock()))
                 stats.num_finished += 1
         except EngineFailure as error:
-            self._recover(error, stats)
+            self._outcomes.recover(error, stats)
         self._call_length.record(stats.decode_time_s, stats.num_steps, stats.num_rows)
-
-    def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
-        fields: dict[str, Field] = {"request_id": sequence.request_id, "problem": error.message}
-        log_event(logger, logging.ERROR, "sentence_failed", fields=fields)
-        self._end(sequence, error)
-        self._has_failed = True
-        stats.num_failed += 1
-
-    def _end(self, sequence: Sequence, outcome: SequenceResult | ServiceError) -> None:
-        sequence.outcome = outcome
-        self._release(sequence)
-        self._reporter.add_ended(sequence)
-
-    def _release(self, sequence: Sequence) -> None:
-        self._batch.remove(sequence)
-        self.scheduler.end(sequence)
-
-    def _count_failed_forward(self) -> None:
-        self._num_failures += 1
-        if self._num_failures >= self._settings.max_consecutive_failures:
-            raise EngineFailure(f"{self._num_failures} forwards in a row failed for every sentence in them")
 
     def _close_step(self, started_at: float, rows: Mapping[str, int], stats: StepStats) -> None:
         """Report the step, and count its time for the callers whose rows were decoded."""

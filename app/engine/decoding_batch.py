@@ -1,7 +1,7 @@
 """The sequences that hold rows: their searches, their rows, and the calls of the runner that advance them.
 
-`EngineCore` decides which sequences are decoded, for how long, and what follows a failure. It does not handle rows. A
-sequence is decoded in one of three ways. The sequences of all three share each call of the runner:
+`EngineCore` decides which sequences are decoded and for how long. `Outcomes` decides what follows a failure. Neither
+handles rows. A sequence is decoded in one of three ways. The sequences of all three share each call of the runner:
 
 - plain greedy searches run as rows of arrays (`GreedyRows`);
 - beams that are plain, or only record attention, are offloaded to a runner that can advance them (`engine/beams.py`);

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from app.bundle import MANIFEST, Bundle, Manifest, load_bundle
+from app.bundle_tokenizers import source_tokenizer
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.core import EngineCore
@@ -110,12 +111,7 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
     manifest = bundle.manifest
     if manifest.has_target_starts:
         raise SkipError("each target language of the bundle has its own start token")
-    # As `app.startup.load_tokenizers`, which needs packages of the server.
-    tokenizer = Tokenizer(
-        bundle.file("source.spm"),
-        ends_source=manifest.ends_source,
-        tag_follows_source=manifest.tag_follows_source,
-    )
+    tokenizer = source_tokenizer(bundle)
     tag = manifest.language_pairs[0].source_prefix
     ids = [list(tokenizer.encode_tagged(source, tag).ids) for source in text.sources]
     fits = [index for index, each in enumerate(ids) if len(each) <= manifest.max_source_length]

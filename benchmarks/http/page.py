@@ -1,4 +1,4 @@
-"""Write the tables and other figures in docs/comparison.md from the committed result.
+"""Write the tables and other figures in docs/comparison.md from the committed results.
 
 `BLOCKS[NAME]` makes the new text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
@@ -19,10 +19,14 @@ from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
+# The result on a processor with tile registers, from the same folder. Only its goals are on the page.
+INTEL_RESULT = "http_intel.json"
 
+INTEL_GOALS = "goals-intel"
 BLOCKS: dict[str, Callable[[Parts], str]] = {
     "runs": report.runs_table,
     "goals": report.goals_list,
+    INTEL_GOALS: report.goals_list,
     "losses": report.losses_table,
     "speed": lambda parts: report.speed_table(parts, "latency"),
     "footprint": lambda parts: report.footprint_table(parts, "latency"),
@@ -39,12 +43,17 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with every block rebuilt from the result at `path`. Raises KeyError for an unknown block.
+    """The page with every block rebuilt from the result at `path`, and INTEL_GOALS from INTEL_RESULT beside it.
 
-    Without a file at `path`, the blocks say that nothing was measured yet.
+    Without a result, its blocks say that nothing was measured yet. Raises KeyError for an unknown block.
     """
-    parts = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
-    return fill_blocks(page, lambda name: BLOCKS[name](parts))
+    parts, intel_parts = _parts(path), _parts(path.with_name(INTEL_RESULT))
+    return fill_blocks(page, lambda name: BLOCKS[name](intel_parts if name == INTEL_GOALS else parts))
+
+
+def _parts(path: Path) -> Parts:
+    """The parts of a result; empty without the file."""
+    return json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
 
 
 def main() -> int:

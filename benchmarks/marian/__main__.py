@@ -21,9 +21,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from app.bundle import load_bundle
+from app.bundle_tokenizers import load_tokenizers
 from app.runtime.machine import num_usable_cores
 from app.shortlist_file import SHORTLIST, read_shortlists
-from app.startup import load_tokenizers
 from benchmarks.engine.jobs import Job
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run

@@ -27,12 +27,12 @@ import pytest
 from rich.console import Console
 
 from app.observability.metrics import REQUEST_SECONDS
-from benchmarks.server_process import free_port
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from transduce.cli import main
 from transduce.client.wire import Endpoint
 from transduce.errors import ExitCode
+from transduce.free_port import free_port
 from transduce.top.frame import Frame, compare, quantile
 from transduce.top.scrape import Scrape, Scraper
 from transduce.top.view import view

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from benchmarks.server_process import free_port
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ROOT
 from tests.e2e.conftest import SERVE
+from transduce.free_port import free_port
 
 NUM_REQUESTS = 200
 # Bytes that the pipe holds, as few as Linux permits.

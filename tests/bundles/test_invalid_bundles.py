@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.bundle import load_bundle, open_file
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.validation import MAX_ALPHA
 from app.errors import BundleError
 from app.graph_file import GraphFileError, read_graph
-from app.startup import load_tokenizers
 from tests.api.server_process import ServerProcess
 from tests.bundles.damage import (
     Damage,

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from app.settings import Settings
-from benchmarks.server_process import free_port
 from tests.api.certificates import make_certificate, trusting
 from tests.api.conftest import echo_command, tokenizer_path
 from tests.api.echo import release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 from tests.deploy.proxies import FOLDER, PROXIES, running
+from transduce.free_port import free_port
 
 __all__ = ["echo_command", "tokenizer_path"]  # fixtures
 TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}

@@ -14,11 +14,11 @@ import sentencepiece
 import torch
 
 from app.bundle import Bundle, load_bundle
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import DecodingOptions
 from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import load_runner
 from app.shortlist_file import MIN_ALWAYS, SHORTLIST, read_shortlists
-from app.startup import load_tokenizers
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.config import BOS_ID

@@ -13,10 +13,10 @@ import torch
 import yaml
 
 from app.bundle import load_bundle
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import DecodingOptions
 from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import load_runner
-from app.startup import load_tokenizers
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.config import BOS_ID

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.bundle import load_bundle
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import DecodingOptions
 from app.runtime.ort_runner import load_runner
-from app.startup import load_tokenizers
 from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
 from export.verify import VerifyOptions, verify
