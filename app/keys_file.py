@@ -96,7 +96,11 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
         where = f" at {position[1]}" if position else ""
         raise SettingsError([f"{VARIABLE}: the file is not TOML{where}"]) from None
     problems: list[str] = []
-    found = [keys for name, table in tables.items() if (keys := _entry(name, table, problems)) is not None]
+    found = [
+        keys
+        for number, (name, table) in enumerate(tables.items(), start=1)
+        if (keys := _entry(number, name, table, problems)) is not None
+    ]
     if not tables:
         problems.append("the file holds no key, so the server would be open to everyone")
     problems += problems_of(found)
@@ -120,21 +124,25 @@ def problems_of(found: list[NamedKeys]) -> list[str]:
     return problems
 
 
-def _entry(name: str, table: Any, problems: list[str]) -> NamedKeys | None:
-    """The keys of one table; None if it has problems, which are appended to `problems`."""
+def _entry(number: int, name: str, table: Any, problems: list[str]) -> NamedKeys | None:
+    """The keys of one table; None if it has problems, which are appended to `problems`.
+
+    number: the place of the table in the file, from 1. It stands for the name of a table without a known field: TOML
+    reads an unquoted key with a dot as a table and its field.
+    """
     if not _NAME.fullmatch(name):
-        problems.append("a name is not of 1 to 64 letters, digits, - and _, or begins with - or _")
+        problems.append("a name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _")
         return None
     if not isinstance(table, dict):
-        problems.append(
-            f"{_shown(name, 'a value')} is outside of a table; each key needs a table such as [sales]"
-        )
+        shown = name if _nearest(name) else "a value"
+        problems.append(f"{shown} is outside of a table; each key needs a table such as [sales]")
         return None
     try:
         return KeyEntry.model_validate(table).named(name)
     except ValidationError as error:
+        shown = f"[{name}]" if table.keys() & KeyEntry.model_fields else f"entry {number}:"
         problems += [
-            f"[{name}] {_line(finding)}" for finding in error.errors(include_input=False, include_url=False)
+            f"{shown} {_line(finding)}" for finding in error.errors(include_input=False, include_url=False)
         ]
         return None
 
@@ -146,12 +154,12 @@ def _line(finding: Any) -> str:
         return message
     field = str(finding["loc"][0])
     if finding["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(field, KeyEntry.model_fields, n=1)
-        shown = field if near else _shown(field, "a field")
-        return f"{shown} is not known" + (f"; did you mean {near[0]}?" if near else "")
+        if (near := _nearest(field)) is None:
+            return f"a field is not known; the known fields are {', '.join(KeyEntry.model_fields)}"
+        return f"{field} is not known; did you mean {near}?"
     return f"{field}: {message}"
 
 
-def _shown(name: str, otherwise: str) -> str:
-    """A name for a message; `otherwise` if it may be a key."""
-    return name if _NAME.fullmatch(name) and not is_secret(name) else otherwise
+def _nearest(name: str) -> str | None:
+    """The field that a name resembles; None if it resembles none, so that it may be a key."""
+    return next(iter(difflib.get_close_matches(name, KeyEntry.model_fields, n=1)), None)

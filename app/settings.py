@@ -276,7 +276,7 @@ class Settings(BaseSettings):
         frozenset(),
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
         "unset: only pages of this server; pages of any site may always call LibreTranslate's routes, except "
-        "/translate_file of a server without keys",
+        "/translate_file of a server without keys and /download_file of one with keys",
     )
     trusted_proxies: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),

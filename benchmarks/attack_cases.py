@@ -23,6 +23,7 @@ FLOOD_S = 5
 WAIT_S = 15.0
 SLOW_MARKDOWN = b"![" * 450_000
 JSON = {"Content-Type": "application/json"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 GET_OPENAPI = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 BAD_HEADS = (
@@ -45,7 +46,14 @@ class Attack:
     run: Callable[[Process], str]
 
 
-def post(port: int, body: object, *, address: str = ATTACKER, headers: Mapping[str, str] = JSON) -> int:
+def post(
+    port: int,
+    body: object,
+    *,
+    path: str = "/v1/translate",
+    address: str = ATTACKER,
+    headers: Mapping[str, str] = JSON,
+) -> int:
     """Send a translation request on a new connection. Returns the status. Raises OSError and HTTPException.
 
     body: bytes as they are, or a value that is sent as JSON; an object gets a source and a target language. address:
@@ -56,7 +64,7 @@ def post(port: int, body: object, *, address: str = ATTACKER, headers: Mapping[s
         body = {"source": "en", "target": "de", **body}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        connection.request("POST", "/v1/translate", content, dict(headers))
+        connection.request("POST", path, content, dict(headers))
         answer = connection.getresponse()
         answer.read()
         return answer.status
@@ -178,6 +186,14 @@ def nested_arrays(server: Process) -> str:
     return f"{status} after {1000 * (time.perf_counter() - started_at):.0f} ms"
 
 
+def escaped_form(server: Process) -> str:
+    """Send a megabyte of percent escapes in a form."""
+    body = b"source=en&target=de&q=" + b"%41" * 333_000
+    started_at = time.perf_counter()
+    status = post(server.port, body, path="/translate", headers=FORM)
+    return f"{status} after {1000 * (time.perf_counter() - started_at):.0f} ms"
+
+
 def long_texts(server: Process) -> str:
     """Send a text that is too long, too many texts, and too wide a beam."""
     bodies: Sequence[dict[str, object]] = (
@@ -190,7 +206,7 @@ def long_texts(server: Process) -> str:
 
 def cross_site(server: Process) -> str:
     """Post a form from a page of another site."""
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://other.example"}
+    headers = {**FORM, "Origin": "http://other.example"}
     return str(post(server.port, b"q=house&source=en&target=de", headers=headers))
 
 
@@ -277,6 +293,7 @@ ATTACKS = (
     Attack(f"{len(BAD_HEADS)} ambiguous heads", "RFC 9112", bad_heads),
     Attack("an upgrade to HTTP/2 is offered", "RFC 9110, section 7.8", upgrade),
     Attack("a megabyte of `[`", "one `[` or `{` for every 8 bytes of `MAX_BODY_BYTES`", nested_arrays),
+    Attack("a form of a megabyte of `%41`", "`MAX_ITEM_CHARACTERS`", escaped_form),
     Attack(
         "5,002 characters; 129 texts; beam 17",
         "`MAX_ITEM_CHARACTERS`, `MAX_ITEMS`, `MAX_BEAM_SIZE`",

@@ -2,7 +2,8 @@
 
     python -m benchmarks.shortlist --bundle my-bundle --test test.tsv --json benchmarks/results/shortlist.json
 
-The test set has the columns source and target, in the languages of the bundle's first pair.
+The test set has the columns source and target, in the languages of the bundle's first pair. The shortlists of this pair
+and of its reverse are measured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,39 @@ import numpy as np
 import sacrebleu
 
 from app.bundle import Bundle, load_bundle
-from app.bundle_tokenizers import source_tokenizer
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.stats import StepStats
 from app.runtime.bundle_limits import limits_of
 from app.runtime.ort_runner import RunnerConfig, load_variant
 from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists
-from app.text.tokenizer import Encoded, Tokenizer
+from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.workers.thread_worker import ThreadWorker
 from benchmarks.engine.ours import FOREVER, LIMITS
 from benchmarks.machine import describe_run
-from model.corpus import read_data
+from export.golden import start_id_of
+from model.corpus import Pair, read_data
 
 GROUPS = (1, 8, 32)
 NUM_ROWS = 128
 EXTRA_LENGTH = 50
 # The most sentences of a timing, in groups of one size of GROUPS.
 NUM_TIMED = 32
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A direction of the bundle that has a shortlist, and its part of the test set.
+
+    table: the number of its shortlist. start_id: the id of its target_start; None if it has none.
+    """
+
+    name: str
+    table: int
+    start_id: int | None
+    sources: list[Encoded]
+    references: list[str]
 
 
 class Model:
@@ -54,9 +70,11 @@ class Model:
         self.steps: list[StepStats] = []
         self.engine = Engine([ThreadWorker(runner)], settings=LIMITS, on_steps=self.steps.extend)
         self._defaults = bundle.manifest.decoding
+        # One token of the longest target is its start token.
+        self._longest = bundle.manifest.max_target_length - 1
 
     async def decode(
-        self, sources: Sequence[Encoded], beam_size: int, shortlist: int | None
+        self, sources: Sequence[Encoded], beam_size: int, shortlist: int | None, start_id: int | None
     ) -> list[tuple[int, ...]]:
         """The ids of each source's best hypothesis. All are submitted at once."""
         options = DecodingOptions(
@@ -64,11 +82,12 @@ class Model:
             length_penalty=self._defaults.length_penalty,
             alpha=self._defaults.alpha,
             shortlist=shortlist,
+            start_id=start_id,
         )
         futures = [
             self.engine.submit(
                 source.ids,
-                replace(options, max_target_length=len(source.ids) + EXTRA_LENGTH),
+                replace(options, max_target_length=min(len(source.ids) + EXTRA_LENGTH, self._longest)),
                 request_id="",
                 caller="",
                 deadline=FOREVER,
@@ -78,19 +97,18 @@ class Model:
         return [result.hypotheses[0].ids for result in await asyncio.gather(*futures)]
 
 
-async def times(
-    model: Model, sources: Sequence[Encoded], table: int, num_rounds: int
-) -> list[dict[str, Any]]:
-    """Median milliseconds a sentence, by beam size and sentences at once. table: the number of the shortlist."""
-    found, timed = [], sources[:NUM_TIMED]
+async def times(model: Model, direction: Direction, num_rounds: int) -> list[dict[str, Any]]:
+    """Median milliseconds a sentence, by beam size and sentences at once."""
+    found, timed = [], direction.sources[:NUM_TIMED]
     for beam_size in (1, 4):
         for count in GROUPS:
-            spent: dict[int | None, list[float]] = {None: [], table: []}
+            spent: dict[int | None, list[float]] = {None: [], direction.table: []}
             for _ in range(num_rounds):
                 for shortlist, seconds in spent.items():
                     started_at = time.perf_counter()
                     for begin in range(0, len(timed), count):
-                        await model.decode(timed[begin : begin + count], beam_size, shortlist)
+                        group = timed[begin : begin + count]
+                        await model.decode(group, beam_size, shortlist, direction.start_id)
                     seconds.append(time.perf_counter() - started_at)
             whole, listed = (statistics.median(seconds) / len(timed) * 1e3 for seconds in spent.values())
             found.append(
@@ -105,20 +123,19 @@ async def times(
     return found
 
 
-async def scores(
-    model: Model, tokenizer: Tokenizer, sources: Sequence[Encoded], references: list[str], table: int
-) -> dict[str, Any]:
+async def scores(model: Model, target: Tokenizer, direction: Direction) -> dict[str, Any]:
     """BLEU and chrF of beam 4, the shares of sentences with equal subwords and of those decoded again.
 
-    mean_size: the mean number of subwords that the shortlist allows a sentence. table: the number of the shortlist.
+    target: the tokenizer of targets. mean_size: the mean number of subwords that the shortlist allows a sentence.
     """
+    sources, references, table = direction.sources, direction.references, direction.table
     found: dict[str, Any] = {"num_sentences": len(sources)}
     ids = {}
     for name, shortlist in (("whole", None), ("shortlist", table)):
         model.steps.clear()
-        ids[name] = await model.decode(sources, 4, shortlist)
+        ids[name] = await model.decode(sources, 4, shortlist, direction.start_id)
         texts = [
-            tokenizer.decode(each, source.verbatim_spans).text
+            target.decode(each, source.verbatim_spans).text
             for each, source in zip(ids[name], sources, strict=True)
         ]
         found[f"{name}_bleu"] = round(sacrebleu.corpus_bleu(texts, [references]).score, 2)
@@ -130,31 +147,60 @@ async def scores(
     return found
 
 
+def directions_of(
+    bundle: Bundle, tokenizers: tuple[Tokenizer, Tokenizer], lines: Sequence[Pair]
+) -> list[Direction]:
+    """The first pair and its reverse, if they have shortlists. Names the pairs that are left out on stderr.
+
+    tokenizers: of sources and of targets. lines: the test set's. Those that are too long or that the tokenizer refuses
+    are left out, too. Ends the program if none is left.
+    """
+    manifest, (source, target) = bundle.manifest, tokenizers
+    assert manifest.shortlist is not None
+    first, found = manifest.language_pairs[0], []
+    for table, index in enumerate(manifest.shortlist.pairs):
+        pair = manifest.language_pairs[index]
+        name = f"{pair.source}-{pair.target}"
+        is_reversed = (pair.source, pair.target) == (first.target, first.source)
+        if not is_reversed and pair != first:
+            print(f"{name} is left out: the test set is {first.source}-{first.target}", file=sys.stderr)
+            continue
+        texts = [(line.target, line.source) if is_reversed else (line.source, line.target) for line in lines]
+        sources, references = [], []
+        for text, reference in texts:
+            try:
+                encoded = source.encode_tagged(text, pair.source_prefix)
+            except TokenizerError:
+                continue
+            if len(encoded.ids) <= manifest.max_source_length:
+                sources.append(encoded)
+                references.append(reference)
+        if not sources:
+            sys.exit(f"{name}: the model takes no line of the test set")
+        found.append(Direction(name, table, start_id_of(target, pair), sources, references))
+    return found
+
+
 async def run(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
-    """Measure each direction that has a table."""
-    model, tokenizer = Model(bundle), source_tokenizer(bundle)
-    assert bundle.manifest.shortlist is not None
-    model.engine.start()
+    """Measure the directions of the test set that have a table."""
     lines = list(read_data(str(args.test)))
     lines = lines[:: max(1, len(lines) // args.num_lines)][: args.num_lines]
-    first, found = bundle.manifest.language_pairs[0], []
-    for table, index in enumerate(bundle.manifest.shortlist.pairs):
-        pair = bundle.manifest.language_pairs[index]
-        is_reversed = pair.source != first.source
-        texts = [(line.target, line.source) if is_reversed else (line.source, line.target) for line in lines]
-        encoded = [(tokenizer.encode_tagged(source, pair.source_prefix), target) for source, target in texts]
-        fitting = [each for each in encoded if len(each[0].ids) <= bundle.manifest.max_source_length]
-        sources, references = [source for source, _ in fitting], [target for _, target in fitting]
-        found.append(
+    tokenizers = load_tokenizers(bundle)
+    directions = directions_of(bundle, tokenizers, lines)
+    model = Model(bundle)
+    model.engine.start()
+    try:
+        return [
             {
-                "direction": f"{pair.source}-{pair.target}",
+                "direction": direction.name,
                 "test_set": args.test.name,
-                "quality": await scores(model, tokenizer, sources, references, table),
-                "times": await times(model, sources, table, args.num_rounds),
+                "quality": await scores(model, tokenizers[1], direction),
+                "times": await times(model, direction, args.num_rounds),
             }
-        )
-    await model.engine.close(drain_timeout_s=0.0)
-    return found
+            for direction in directions
+        ]
+    finally:
+        await model.engine.close(drain_timeout_s=0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,9 +1,10 @@
 """Hold the sizing model (`transduce size`) against the load tester, at three loads of one server.
 
 The server has one core and the tester another. In each pass `transduce size` measures the server's costs. Then the load
-tester sends requests at shares of the simulated saturation. Each run is also simulated, with the costs of its pass and
-the same sentences at the same times. Each pass has another seed. The result has the medians over the passes, and the
-costs of the first pass. Writes JSON. Linux only.
+tester sends requests at shares of the saturation that is simulated with the first pass's costs. Each run is also
+simulated, with the costs of its pass and the same sentences at the same times. Each pass has another seed. The
+latencies and ratios of the result are medians over the passes. The costs, the saturation, the capacity and the closed
+loops are those of the first pass. Writes JSON. Linux only.
 
 A shared machine changes its speed within minutes. So each pass measures the costs again.
 
@@ -103,6 +104,14 @@ def points(
     ]
 
 
+def agrees(points: list[dict[str, Any]]) -> bool:
+    """Whether all runs of the `points` are valid, and all ratios within TOLERANCE of 1."""
+    ratios = [ratio for one in points for ratio in one["ratio"].values()]
+    return not any(one["num_invalid_runs"] for one in points) and all(
+        abs(ratio - 1) <= TOLERANCE for ratio in ratios
+    )
+
+
 def loops(costs: Costs, lengths: list[int]) -> list[dict[str, float]]:
     """The rates of closed loops: measured, and simulated with the costs of all loops.
 
@@ -139,12 +148,12 @@ def measure_all(*, seconds: float, num_passes: int) -> dict[str, Any]:
         "within_slo_per_s": round(found.rate, 2),
         "closed_loops": loops(costs, lengths_of(words, costs)),
         "points": compared,
-        "agrees": all(abs(ratio - 1) <= TOLERANCE for one in compared for ratio in one["ratio"].values()),
+        "agrees": agrees(compared),
     }
 
 
 def main() -> None:
-    """Measure, print and write. The exit code is 1 if a latency is more than TOLERANCE off."""
+    """Measure, print and write. The exit code is 1 if a latency is more than TOLERANCE off, or a run is invalid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     parser.add_argument("--seconds", type=float, default=40.0, help="duration of a run (default: 40)")

@@ -148,8 +148,9 @@ def problems(args: argparse.Namespace, manifest: Manifest) -> Iterator[str]:
     longest = max(length for _, length in args.sentences)
     if longest > manifest.max_source_length:
         yield f"--sentences has {longest} subwords, more than the model's {manifest.max_source_length}"
-    if min(manifest.max_source_length, manifest.max_target_length) < LONGEST:
-        yield f"the model's sources and targets are limited to fewer than {LONGEST} subwords"
+    for side, limit in (("sources", manifest.max_source_length), ("targets", manifest.max_target_length)):
+        if limit < LONGEST:
+            yield f"the model's {side} are limited to {limit} subwords, and {LONGEST} are needed"
 
 
 def random_bundle(

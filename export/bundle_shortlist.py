@@ -9,8 +9,30 @@ from pathlib import Path
 
 from app.bundle import Bundle, load_bundle
 from app.bundle_shortlist import Shortlist
-from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
-from export.bundle_writer import check_output, file_entries, replace_folder, sync_folder, write_manifest
+from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists, write_shortlists
+from export.bundle_writer import (
+    ExportError,
+    check_output,
+    file_entries,
+    replace_folder,
+    sync_folder,
+    write_manifest,
+)
+
+
+def check_copy(bundle: Bundle, output: Path) -> None:
+    """Raise ExportError as `check_output` does, and for an output inside the bundle, whose copy would never end."""
+    check_output(output)
+    if bundle.path.resolve() in output.resolve().parents:
+        raise ExportError(f"{output} lies in the bundle {bundle.path}: name a folder outside it")
+
+
+def tables_of(bundle: Bundle) -> dict[int, ShortlistTable]:
+    """The bundle's tables by the index of their direction in the manifest's language_pairs."""
+    entry = bundle.manifest.shortlist
+    if entry is None:
+        return {}
+    return dict(zip(entry.pairs, read_shortlists(bundle.file(SHORTLIST)), strict=True))
 
 
 def write_with_shortlist(
@@ -18,11 +40,11 @@ def write_with_shortlist(
 ) -> None:
     """Write a copy of a bundle with these tables, and replace `output` by it. Missing parents are made.
 
-    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_output`
+    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_copy`
     does, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
-    check_output(output)
+    check_copy(bundle, output)
     output.resolve().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
         copy = Path(folder) / output.name

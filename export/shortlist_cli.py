@@ -67,10 +67,10 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--min-log-probability",
         type=_log_probability,
-        default=MIN_LOG_PROBABILITY,
         metavar="X",
-        help="decode a sentence again with the whole vocabulary if the mean log-probability of its subwords is lower "
-        "(default: %(default)s)",
+        help="decode a sentence again with the whole vocabulary if the mean log-probability of its subwords is below "
+        "X, which holds for all directions of the bundle; an X with an exponent needs '=' before it (default: that of "
+        f"the bundle's shortlists, or {MIN_LOG_PROBABILITY})",
     )
 
 
@@ -83,32 +83,38 @@ def _log_probability(text: str) -> float:
 
 
 def run_shortlist(args: argparse.Namespace) -> int:
-    """Learn the shortlists of a bundle from sentence pairs, write the bundle with them, and return 0."""
+    """Learn shortlists from sentence pairs, write the bundle with them, and return 0.
+
+    The bundle's tables of other directions are kept.
+    """
     from app.bundle import load_bundle
     from app.bundle_tokenizers import source_tokenizer
     from app.shortlist_file import ShortlistTable
     from app.text.tokenizer import Tokenizer
-    from export.bundle_shortlist import write_with_shortlist
-    from export.bundle_writer import check_output
+    from export.bundle_shortlist import check_copy, tables_of, write_with_shortlist
     from export.shortlist import ShortlistSizes, encode_pairs, learn_table
     from model.cli import weighted
     from model.corpus import CorpusError, sample_pairs
 
     bundle, output = load_bundle(args.bundle), args.output or args.bundle
-    check_output(output)
+    check_copy(bundle, output)
     directions = _directions(args, bundle.manifest)
     pairs = sample_pairs(weighted(pairs_of(args.data), dict(args.domain)), args.max_pairs)
     paths = bundle.file("source.spm"), bundle.file("target.spm")
     tokenizers = source_tokenizer(bundle), Tokenizer(paths[1])
-    tables: list[ShortlistTable] = []
-    for is_reversed in directions.values():
+    learned: dict[int, ShortlistTable] = {}
+    for index, is_reversed in directions.items():
         sentences = encode_pairs(pairs, *tokenizers, is_reversed=is_reversed)
         if not sentences:
             raise CorpusError("no pair has a usable length on both sides")
         sizes = ShortlistSizes(args.best, args.frequent)
-        tables.append(learn_table(sentences, source=paths[0], target=paths[1], sizes=sizes))
-    write_with_shortlist(bundle, output, dict(zip(directions, tables, strict=True)), args.min_log_probability)
-    for index, table in zip(directions, tables, strict=True):
+        learned[index] = learn_table(sentences, source=paths[0], target=paths[1], sizes=sizes)
+    least = args.min_log_probability
+    if least is None:
+        before = bundle.manifest.shortlist
+        least = MIN_LOG_PROBABILITY if before is None else before.min_log_probability
+    write_with_shortlist(bundle, output, {**tables_of(bundle), **learned}, least)
+    for index, table in learned.items():
         pair, mean = bundle.manifest.language_pairs[index], len(table.ids) / table.vocab_size
         print(
             f"{output}: {pair.source}-{pair.target}: {len(table.always)} subwords in each shortlist, and "

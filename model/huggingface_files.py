@@ -115,6 +115,8 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         # Only this line reads a pickle. With weights_only it builds tensors and runs no code of the file. Files of
         # PyTorch before 1.6 are no zip archives and cannot be memory-mapped.
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))  # noqa: TID251
+    except OSError:
+        raise
     except Exception as error:  # a damaged pickle can fail in any way
         raise ValueError(
             f"{path.name} holds no tensors that can be read safely: {type(error).__name__}"

@@ -60,7 +60,7 @@ from model.imported import (
 from model.marian_binary import MarianShortlist
 from model.marian_files import SOURCE, TARGET, has_marian_files, read_marian_files
 
-TARGET_VOCABULARY = "target_vocab.json"
+TARGET_VOCABULARY, TOKENIZER_CONFIG = "target_vocab.json", "tokenizer_config.json"
 # The values of model_type.
 POST_NORM, PRE_NORM = "marian", "pegasus"
 
@@ -136,8 +136,21 @@ def _huggingface_files(folder: Path) -> Files:
     source = target = checked_vocabulary(read_json(folder / VOCABULARY))
     if (folder / TARGET_VOCABULARY).is_file():
         target = checked_vocabulary(read_json(folder / TARGET_VOCABULARY), TARGET_VOCABULARY)
+    elif _needs_target_vocabulary(folder, facts):
+        missing = f"{TARGET_VOCABULARY} is missing; by {CONFIG} source and target have their own embeddings"
+        raise UnusableModel(folder, [missing])
     search = search_fields(facts, read_json(folder / GENERATION, is_optional=True))
     return Files(facts, search, (source, target), read_weights(folder), (source_spm, target_spm))
+
+
+def _needs_target_vocabulary(folder: Path, facts: Mapping[str, Any]) -> bool:
+    """Whether the target has its own embedding, and the tokenizer is not said to have one vocabulary for both sides.
+
+    Raises OSError, ValueError.
+    """
+    tokenizer = read_json(folder / TOKENIZER_CONFIG, is_optional=True)
+    is_shared = facts.get("share_encoder_decoder_embeddings", True)
+    return not is_shared and tokenizer.get("separate_vocabs") is not False
 
 
 def _own_files(folder: Path) -> Files:

@@ -58,7 +58,7 @@ class Progress:
         """Count `count` things that were done earlier. The speed leaves them out."""
         self._count = self._start_count = count
         if self._bar is not None:
-            self._bar.initial = self._bar.n = count
+            self._bar.initial = self._bar.n = self._bar.last_print_n = count
             self._bar.refresh()
 
     def advance(self, count: int, note: str = "") -> None:

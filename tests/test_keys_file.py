@@ -54,6 +54,12 @@ def test_keys_and_limits(tmp_path: Path) -> None:
     assert DIGEST not in repr([sales, shop])
 
 
+UNKNOWN = (
+    "a field is not known; the known fields are key, sha256, requests_per_minute, requests_per_day, "
+    "characters_per_day, characters_per_month, concurrent_requests"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -64,8 +70,10 @@ def test_keys_and_limits(tmp_path: Path) -> None:
         (f"a = {'1' * 9999}", "the file is not TOML"),
         (f'key = "{SECRET}"', "key is outside of a table; each key needs a table such as [sales]"),
         (f'{SECRET} = "sales"', "a value is outside of a table; each key needs a table such as [sales]"),
-        (f'[sales]\nkey = "{SECRET}"\n{SECRET} = 5', "[sales] a field is not known"),
-        ("[sales]", "[sales] it has neither key nor sha256"),
+        ('limit = "5"', "a value is outside of a table; each key needs a table such as [sales]"),
+        (f'[sales]\nkey = "{SECRET}"\n{SECRET} = 5', f"[sales] {UNKNOWN}"),
+        (f'[sales]\nkey = "{SECRET}"\n[{SECRET}]', "entry 2: it has neither key nor sha256"),
+        ("[sales]\nrequests_per_day = 5", "[sales] it has neither key nor sha256"),
         ('[sales]\nkey = "short"', "[sales] key must be at least 16 characters of ASCII without spaces"),
         (f'[sales]\nsha256 = "{SECRET}"', "[sales] sha256 is not a SHA-256 in lower-case hexadecimal"),
         (
@@ -82,13 +90,26 @@ def test_keys_and_limits(tmp_path: Path) -> None:
         ),
         (
             f'["a b"]\nkey = "{SECRET}"',
-            "a name is not of 1 to 64 letters, digits, - and _, or begins with - or _",
+            "a name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _",
         ),
         (f'[a]\nkey = "{SECRET}"\n[b]\nkey = "{SECRET}"', "[b] has a key of [a]"),
     ],
 )
 def test_a_bad_file(tmp_path: Path, text: str, problem: str) -> None:
     assert problems(tmp_path, text) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ('3fK9x7Qa.Zp41LmN0 = ""', "entry 1:"),
+        ('[sales]\n3fK9x7Qa.Zp41LmN0 = "x"', "entry 1:"),
+        (f'[sales]\nkey = "{SECRET}"\n3fK9x7Qa.Zp41LmN0 = "x"', "[sales]"),
+    ],
+)
+def test_a_key_with_a_dot_in_place_of_a_field(tmp_path: Path, text: str, entry: str) -> None:
+    """TOML reads it as a table and its field."""
+    assert problems(tmp_path, text) == [f"{entry} {UNKNOWN}"]
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:

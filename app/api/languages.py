@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 
 # A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, must match because the text is written differently.
-_REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
+_REGION = re.compile(r"[a-z]{2}|[0-9]{3}")
 # Codes of LibreTranslate's clients for languages with a script or a region, and regions with another script than `zh`.
 _ALIASES = {
     "zh": "zh-hans",
@@ -34,14 +34,15 @@ def served_language(code: str, served: Collection[str]) -> str | None:
     """The served language of a caller's code; None if none or several match.
 
     A code matches regardless of case, by an alias, or without its region: `EN-US` is `en` if `en` is served, and `PT`
-    is `pt-BR` if no other Portuguese is served.
+    is `pt-BR` if no other Portuguese is served. A region that stands for a script is kept: `zh-TW` is never `zh`.
     """
     found = find_language(code, served)
-    base, hyphen, region = code.replace("_", "-").rpartition("-")
-    if found is None and hyphen and _REGION.fullmatch(region):
+    wanted = code.lower().replace("_", "-")
+    base, hyphen, region = wanted.rpartition("-")
+    if found is None and hyphen and _REGION.fullmatch(region) and wanted not in _ALIASES:
         found = find_language(base, served)
     if found is None and not hyphen:
-        varieties = [known for known in served if known.partition("-")[0].lower() == code.lower()]
+        varieties = [known for known in served if known.partition("-")[0].lower() == wanted]
         found = varieties[0] if len(varieties) == 1 else None
     return found
 

@@ -52,6 +52,7 @@ def add_probes(router: APIRouter, service: Service) -> None:
 
     @router.get("/metrics", **operation(TAG, "Prometheus metrics", "text/plain"))
     async def metrics() -> Response:
+        await service.usage.refresh_for_scrape()
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
 
 

@@ -1,12 +1,12 @@
 """Writes log lines from a thread, so that a slow reader of stdout delays nothing.
 
-Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted. A line reports the
-count before the next line that is written, or at the end.
+Lines wait in a bounded queue. Lines that do not fit or cannot be written whole are dropped and counted. A line reports
+the count before the next line that is written, or at the end.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
 import select
 import signal
@@ -43,6 +43,7 @@ class LogWriter:
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._num_reported = 0
+        self._is_cut = False  # whether the last line of the descriptor was written in part
         self.num_dropped = 0
 
     def start(self) -> None:
@@ -98,27 +99,36 @@ class LogWriter:
                 self._has_work.set()  # run once more for lines that arrived meanwhile
 
     def _write(self, batch: deque[bytes]) -> None:
-        data = b"".join(batch)
-        try:
-            if self.num_dropped > self._num_reported:
-                num_dropped = self.num_dropped
-                self._write_all(self._format_dropped(num_dropped - self._num_reported).encode() + b"\n")
-                self._num_reported = num_dropped
-            self._write_all(data)
-            num_failed = 0
-        except OSError:  # the reader closed the pipe, or the disk is full
-            num_failed = len(batch)
+        head = b"\n" if self._is_cut else b""
+        num_dropped = self.num_dropped
+        if num_dropped > self._num_reported:
+            head += self._format_dropped(num_dropped - self._num_reported).encode() + b"\n"
+        data = head + b"".join(batch)
+        num_written = self._write_all(data)
+        if num_written > 0:
+            self._is_cut = not data[:num_written].endswith(b"\n")
+        if num_written >= len(head):
+            self._num_reported = num_dropped
+        ends = itertools.accumulate(map(len, batch), initial=len(head))
+        next(ends)
+        num_failed = sum(end > num_written for end in ends)
         with self._lock:
             self.num_dropped += num_failed
-            self._num_bytes -= len(data)
+            self._num_bytes -= len(data) - len(head)
 
-    def _write_all(self, data: bytes) -> None:
-        """Write all bytes, and wait while the descriptor accepts none. Raises OSError."""
+    def _write_all(self, data: bytes) -> int:
+        """Write all bytes, and wait while the descriptor accepts none.
+
+        Returns how many are written: fewer if the reader has closed the pipe, or the disk is full.
+        """
         rest = memoryview(data)
         while rest:
-            with contextlib.suppress(BlockingIOError):
+            try:
                 rest = rest[os.write(self._descriptor, rest[:_WRITE_BYTES]) :]
-                continue
-            poll = select.poll()
-            poll.register(self._descriptor, select.POLLOUT)
-            poll.poll()
+            except BlockingIOError:
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+            except OSError:
+                break
+        return len(data) - len(rest)

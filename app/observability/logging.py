@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         line = (
             f'{{"time": "{_date(seconds)}.{milliseconds:03d}+00:00", "level": "{record.levelname.lower()}", '
-            f'"logger": {_quoted(record.name)}, "event": {_json_value(record.getMessage())}'
+            f'"logger": {_quoted(record.name)}, "event": {_json_value(_message(record))}'
         )
         fields: dict[str, Field] = getattr(record, "fields", {})
         for name, value in fields.items():
@@ -48,12 +48,20 @@ class JsonFormatter(logging.Formatter):
         return line + "}"
 
 
+def _message(record: logging.LogRecord) -> str:
+    """The message. Of asyncio only its first line, because the others describe objects, with messages of exceptions."""
+    message = record.getMessage()
+    return message.partition("\n")[0] if record.name == "asyncio" else message
+
+
 def _json_value(value: Field) -> str:
     """A value as JSON. Common types bypass json.dumps, which builds an encoder on each call."""
     if isinstance(value, str):
         return _quoted(_clipped(value))
-    if type(value) is int or (type(value) is float and math.isfinite(value)):
+    if type(value) is int:
         return repr(value)
+    if type(value) is float:  # JSON has no infinity
+        return repr(value) if math.isfinite(value) else _quoted(repr(value))
     return json.dumps(value, ensure_ascii=True, default=str)
 
 

@@ -39,7 +39,8 @@ class WakeFlag:
 class StopCondition(NamedTuple):
     """The conditions that end a call of several steps early. A call takes at least one step.
 
-    steps_after_end: the most steps after the one in which the first row ends or the first beam is done.
+    steps_after_end: the most steps after the earliest one in which a row ends or a beam is done. Steps that other
+        threads have begun by then are taken, too.
     wake_flag: read between steps. Once it is set, no further step is begun. None for no flag.
     min_steps: steps before the flag is read for the first time; 0 counts as 1.
     """

@@ -6,6 +6,7 @@ keeps the counts across restarts and shares them with other servers. `usage_save
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple
 
-from app.errors import DeadlineExceeded, PayloadTooLarge, QuotaExceeded, RequestCancelled
+from app.errors import DeadlineExceeded, PayloadTooLarge, QuotaExceeded, RequestCancelled, UsageUnavailable
 from app.stores.key_limits import CONCURRENT, KINDS, NO_LIMITS, KeyLimits, Kind, Period, Unit, format_time
 from app.stores.usage_saver import UsageSaver
 from app.stores.usage_store import Count, UsageStore
+
+# Seconds that a scrape of the metrics waits for the store. If smaller, a slow disk leaves older counts in the metrics.
+# If larger, all metrics are late while the store does not answer.
+SCRAPE_WAIT_S = 0.5
 
 
 class Standing(NamedTuple):
@@ -91,6 +96,12 @@ class Usage:
         """Read the counts of other servers, unless the last exchange is fresh. Raises UsageUnavailable."""
         if self.saver is not None:
             await self.saver.ensure_fresh()
+
+    async def refresh_for_scrape(self) -> None:
+        """Do as `refresh`, but keep the counts of the last exchange if the store fails or is slow (SCRAPE_WAIT_S)."""
+        if self.saver is not None:
+            with contextlib.suppress(UsageUnavailable):
+                await self.saver.ensure_fresh(wait_s=SCRAPE_WAIT_S)
 
     async def close(self) -> None:
         """Save all counts."""

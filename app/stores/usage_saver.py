@@ -57,15 +57,18 @@ class UsageSaver:
         if self._timer is None:
             self._save_after(SAVE_S)
 
-    async def ensure_fresh(self) -> None:
-        """Exchange counts unless the last exchange is fresh. Raises UsageUnavailable."""
+    async def ensure_fresh(self, *, wait_s: float = WAIT_S) -> None:
+        """Exchange counts unless the last exchange is fresh. Raises UsageUnavailable.
+
+        wait_s: the most seconds to wait for the exchange. It goes on after them.
+        """
         now = time.monotonic()
         if now < self._fresh_until:
             return
         if now < self._retry_at:
             raise _unavailable(self._retry_at - now)
         exchange = self._started_exchange()
-        done, _ = await asyncio.wait({exchange}, timeout=WAIT_S)
+        done, _ = await asyncio.wait({exchange}, timeout=wait_s)
         if not done or not exchange.result():
             raise _unavailable(RETRY_S)
 

@@ -9,8 +9,10 @@ An English title (`The Old Man and the Sea`) has at least four words and does no
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
 reads it in lower case after its first letter, and the translation keeps the case that the model writes.
 
-Words with a digit and the word `I`, also in `I'm`, stay unchanged. In a title, so do words of one letter, and words
-with a capital after the first letter. All other sentences stay unchanged.
+Words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of one
+letter, and words with a capital after the first letter. All other sentences stay unchanged.
+
+In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ from app.text.language_codes import base_language
 _CHUNK = re.compile(r"\S+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LOWER = re.compile(r"[a-z]")
+# The English word `I`, but not a letter of a word such as `U.I.` or `I.E.`.
+_WORD_I = re.compile(r"(?<![^\W_])(?<![^\W_]\.)I(?![^\W_])(?!\.[^\W_])")
+# The languages with the letters `ı` and `İ`.
+_DOTLESS_I = frozenset(("tr", "az"))
 _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
@@ -50,25 +56,25 @@ def no_word(word: str) -> bool:
 def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word) -> Casing:
     """Return the casing of a sentence.
 
-    language: BCP 47 code of the sentence. is_word: whether a short word in capitals is a word, not an acronym.
+    language: BCP 47 code of the sentence. is_word: whether a short word is no acronym. It gets the word in lower case.
     """
     may_be_title = base_language(language) == "en" and not text.rstrip().endswith(".")
     if not may_be_title and _LOWER.search(text):
         return Casing.PLAIN
     words = _LETTERS.findall(text)
-    if _is_in_capitals(words, is_word):
+    if _is_in_capitals(words, language, is_word):
         return Casing.CAPITALS
     return Casing.TITLE if may_be_title and _is_title(text, words) else Casing.PLAIN
 
 
-def _is_in_capitals(words: list[str], is_word: Callable[[str], bool]) -> bool:
+def _is_in_capitals(words: list[str], language: str, is_word: Callable[[str], bool]) -> bool:
     if any(_is_no_capital(character) for word in words for character in word):
         return False
     lengths = [len(word) for word in words if word.upper() != word.lower()]
     longest = max(lengths, default=0)
     if longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1):
         return True
-    return len(words) == 1 and longest >= 3 and is_word(words[0])
+    return len(words) == 1 and longest >= 3 and is_word(_lower_case(words[0], language))
 
 
 def _is_no_capital(letter: str) -> bool:
@@ -91,35 +97,44 @@ def _is_capitalised(chunk: str) -> bool:
     return match is not None and match.group()[0].isupper()
 
 
-def lowered(text: str, casing: Casing) -> str:
-    """Return the sentence as the model reads it. Each character is replaced by one character."""
-    if casing is Casing.PLAIN:
-        return text
-    result = _CHUNK.sub(lambda chunk: _lowered_chunk(chunk.group(), casing), text)
-    first = _LETTERS.search(text)
+def lowered(text: str, casing: Casing, language: str) -> str:
+    """Return the sentence as the model reads it. Each character is replaced by one character.
+
+    language: BCP 47 code of the sentence.
+    """
+    first = None if casing is Casing.PLAIN else _LETTERS.search(text)
     if first is None:
         return text
-    return result[: first.start()] + text[first.start()] + result[first.start() + 1 :]
+    kept = [first.start()]
+    if base_language(language) == "en":
+        kept += (match.start() for match in _WORD_I.finditer(text))
+    result = list(_CHUNK.sub(lambda chunk: _lowered_chunk(chunk.group(), casing, language), text))
+    for position in kept:
+        result[position] = text[position]
+    return "".join(result)
 
 
-def _lowered_chunk(chunk: str, casing: Casing) -> str:
+def _lowered_chunk(chunk: str, casing: Casing, language: str) -> str:
     letters = "".join(_LETTERS.findall(chunk))
-    keeps = (
-        any(character.isdigit() for character in chunk) or letters == "I" or chunk.startswith(("I'", "I’"))
-    )
-    if casing is Casing.TITLE:
-        keeps = keeps or not letters[1:].islower()
-    if keeps and not (casing is Casing.CAPITALS and chunk.startswith(("I'", "I’"))):
+    has_digit = any(character.isdigit() for character in chunk)
+    if has_digit or (casing is Casing.TITLE and not letters[1:].islower()):
         return chunk
-    lower = "".join(_same_length(character.lower(), character) for character in chunk)
-    return "I" + lower[1:] if chunk.startswith(("I'", "I’")) else lower
+    return _lower_case(chunk, language)
 
 
-def _same_length(changed: str, character: str) -> str:
-    """Return the changed character if it is a single character, else the old one, so that positions stay the same."""
-    return changed if len(changed) == 1 else character
+def _lower_case(text: str, language: str) -> str:
+    """Return the text in lower case, with one character for each of the text."""
+    if base_language(language) in _DOTLESS_I:
+        return text.replace("I", "ı").replace("İ", "i").lower()
+    # `İ` stays, because it is the only character that becomes two in lower case.
+    return "İ".join(part.lower() for part in text.split("İ"))
 
 
-def restored(text: str, casing: Casing) -> str:
-    """Return a part of the translation, in capitals if its source sentence is in capitals, else unchanged."""
-    return text.upper() if casing is Casing.CAPITALS else text
+def restored(text: str, casing: Casing, language: str) -> str:
+    """Return a part of the translation, in capitals if its source sentence is in capitals, else unchanged.
+
+    language: BCP 47 code of the translation.
+    """
+    if casing is not Casing.CAPITALS:
+        return text
+    return (text.replace("i", "İ") if base_language(language) in _DOTLESS_I else text).upper()

@@ -60,6 +60,7 @@ class Writer:
         self,
         check: Callable[[SourceSegment, str], ChangedNumbers],
         rewritten: Callable[[SourceSegment], Mapping[str, str]],
+        target_language: str,
         *,
         is_markup: bool,
         spellings: dict[int, dict[str, str]] | None = None,
@@ -67,10 +68,12 @@ class Writer:
         """check: compares the numbers of a segment and its translation. is_markup: whether text is escaped.
 
         rewritten: returns a segment's numbers that the target language writes differently, with that spelling.
+        target_language: BCP 47 code.
         spellings: a cache of the spellings of characters, by block. Writers of the same document share it.
         """
         self._check = check
         self._rewritten = rewritten
+        self._target_language = target_language
         self._is_markup = is_markup
         self._parts: list[str] = []
         self._segments: list[FinishedSegment] = []
@@ -141,7 +144,7 @@ class Writer:
             }
         shown: Sequence[str] = text
         if segment.casing is not Casing.PLAIN:
-            shown = [restored(character, segment.casing) for character in text]
+            shown = [restored(character, segment.casing, self._target_language) for character in text]
         if self._is_markup:
             return [escaped(character, spellings) for character in shown]
         return [spellings.get(character, character) for character in shown] if spellings else shown

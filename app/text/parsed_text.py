@@ -165,8 +165,8 @@ class ParsedText:
         self._spellings: dict[int, dict[str, str]] = {}
 
     def _writer(self) -> Writer:
-        check, markup = self.changed_numbers, self.document.is_markup
-        return Writer(check, self.number_spellings, is_markup=markup, spellings=self._spellings)
+        check, language, markup = self.changed_numbers, self.options.target_language, self.document.is_markup
+        return Writer(check, self.number_spellings, language, is_markup=markup, spellings=self._spellings)
 
     def number_spellings(self, segment: SourceSegment) -> dict[str, str]:
         """Return the segment's numbers that the target language writes differently, with that spelling."""
@@ -247,18 +247,18 @@ class ParsedText:
         """Return the model's input for a part of a block, with these terms as words, and each character's position."""
         text, positions = expand_terms(part, terms)
         if not self._ignores_line_breaks:
-            return lowered(text, casing), positions
+            return lowered(text, casing, self.options.source_language), positions
         kept = [
             index
             for index, character in enumerate(text)
             if index == 0 or not _is_space(character) or not _is_space(text[index - 1])
         ]
-        collapsed = "".join(text[index] for index in kept)
-        return lowered(_SPACES.sub(" ", collapsed), casing), [positions[index] for index in kept]
+        collapsed = _SPACES.sub(" ", "".join(text[index] for index in kept))
+        return lowered(collapsed, casing, self.options.source_language), [positions[index] for index in kept]
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""
-        written = restored(text, segment.casing) if segment.terms else ""
+        written = restored(text, segment.casing, "") if segment.terms else ""  # by the glossary's rule
         return missing_terms(segment.terms, written, self.options.target_language)
 
     def with_term_placeholders(
@@ -266,7 +266,8 @@ class ParsedText:
     ) -> SourceSegment:
         """Return the segment with placeholders for these terms; None for all.
 
-        If the model takes the segment at once, it also takes the result.
+        If the model takes the segment at once, it also takes the result for None. With some of the terms, the result
+        may be too long, because a placeholder can have more subwords than a short term.
         """
         if not segment.terms:
             return segment
@@ -371,8 +372,9 @@ class ParsedText:
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
-    """Return the indices of a segment's tags: those inside it, and both tags of elements with a part of its words.
+    """Return the indices of a segment's tags.
 
+    These are the tags inside it, and both tags of each element that lies within it and does not contain all its words.
     Other tags at its edges are left out, and so are tags around the whole segment.
     """
     if not tags:

@@ -9,7 +9,8 @@ const PAUSE_MS = 250;
 export class LatestRequest {
   /**
    * on: the functions {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
-   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}. firstMs, totalMs: since the request.
+   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}.
+   * firstMs, totalMs: milliseconds from the request to the first words and to the end.
    */
   constructor(on) {
     this.on = on;

@@ -32,10 +32,17 @@ class SharedWorkerStatus:
 
     @classmethod
     def create(cls, num_workers: int) -> SharedWorkerStatus:
-        """Return new shared memory in which all workers are idle, and which owns its descriptor. Linux only."""
+        """Return new shared memory in which all workers are idle, and which owns its descriptor.
+
+        Raises OSError. Linux only.
+        """
         descriptor = os.memfd_create("transduce-workers")
-        os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
-        status = cls(descriptor, num_workers)
+        try:
+            os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
+            status = cls(descriptor, num_workers)
+        except OSError:
+            os.close(descriptor)
+            raise
         weakref.finalize(status, os.close, descriptor)
         for number in range(num_workers):
             status.set(number, None)

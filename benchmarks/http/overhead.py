@@ -8,9 +8,10 @@ it in the response. The time around the engine is the rest: HTTP, JSON, text pro
 between threads.
 
 The neural network's time is the time inside ONNX Runtime's calls, encoder and decoder. It is measured for the same
-sentences with the same beam size, on the same core, in a process without a server (`benchmarks.engine.ours`). All other
-time is overhead. It is the time around the engine, scheduling, search, and the time by which the engine is slower
-inside a server than in that process.
+sentences with the same beam size, on the same core, in a process without a server (`benchmarks.engine.ours`). It
+includes the steps of a plain beam search, which the decoder's operator takes itself. All other time is overhead. It is
+the time around the engine, scheduling, the part of the search that runs in Python, and the time by which the engine is
+slower inside a server than in that process.
 
 The server decodes some sentences again, for example if a number changed in the translation (`app.translator.retry`).
 The process without a server does not. So such sentences are left out, and the result has their number.

@@ -1,4 +1,4 @@
-"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes up to ten minutes."""
+"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes up to twelve minutes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from benchmarks.http.subjects import (
 def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Subject]:
     """All servers except Hugging Face's and the echo server.
 
-    CTranslate2 and Marian get the batch size that is fastest on this number of cores. A run searches for it once.
+    With the window batcher, CTranslate2 and Marian get the batch size that is fastest on this number of cores. A run
+    searches for it once. Without it, a request is a batch.
     """
     num_threads = len(cores.server)
     if num_threads not in context.choices:
@@ -123,7 +124,7 @@ def together(context: Context) -> dict[str, Any]:
     """Latency with one client, saturation and mixed-length traffic, with server and tester on all cores.
 
     Each peer gets the mixed-length traffic only in its thread layout with the highest throughput. Hugging Face's server
-    is left out, because it is many times slower on one core.
+    is left out, because on one core (part `latency`) it is many times slower than the others.
     """
     served, cores = _prepared(context), shared_cores()
     subjects = subjects_of(served, context, cores)
@@ -136,6 +137,7 @@ def together(context: Context) -> dict[str, Any]:
     return {
         **found,
         **{name: traffic[name] for name in ("slo", "trial_s", "characters_per_request", "goodput")},
+        **_missing_servers(served),
     }
 
 

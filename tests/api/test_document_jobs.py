@@ -1,34 +1,43 @@
-"""Translations of documents that take too long."""
+"""Translations of documents that take too long or fail."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from app.api.files.document_jobs import DocumentJob, DocumentJobs
-from app.api.files.document_store import DocumentLimits
-from app.api.plain_translation import PlainTranslator
-from app.errors import DeadlineExceeded
+from app.api.files.document_store import DocumentLimits, DocumentStatus
+from app.api.plain_translation import NoSuchPair, PlainTranslator
+from app.errors import DeadlineExceeded, EngineFailure
 from app.file_worker.messages import WorkerLimits
 from app.files import FileFormat
+from app.observability.logging import JsonFormatter
+from app.observability.metrics import REASONS, Metrics
+from app.stores.usage import Usage
 
 
-def test_a_document_that_is_written_too_late_names_the_limit() -> None:
-    limits = DocumentLimits(
+def limits_with(timeout_s: float) -> DocumentLimits:
+    return DocumentLimits(
         max_file_bytes=100,
         max_files=1,
         max_kept_bytes=100,
         ttl_s=60,
-        timeout_s=0.001,
+        timeout_s=timeout_s,
         worker=WorkerLimits(memory_bytes=500_000_000, cpu_s=10, part_characters=100),
     )
+
+
+def test_a_document_that_is_written_too_late_names_the_limit() -> None:
     plain = cast("PlainTranslator", object())  # a document in the target language needs no translator
     job = DocumentJob(b"a", FileFormat.TXT, texts=(), source="de", target="de", request_id="1")
 
     async def run() -> None:
-        jobs = DocumentJobs(plain, limits)
+        jobs = DocumentJobs(plain, limits_with(timeout_s=0.001))
         document = jobs.store.add("", "a.txt", 1)
         try:
             with pytest.raises(DeadlineExceeded, match=r"^the file was not translated in 0\.001 s$"):
@@ -37,3 +46,60 @@ def test_a_document_that_is_written_too_late_names_the_limit() -> None:
             await jobs.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message", "event"),
+    [
+        (EngineFailure("the forward failed"), "engine", "the forward failed", "request_failed"),
+        (
+            ZeroDivisionError("1 / 0"),
+            "engine",
+            "the server failed to translate this file",
+            "unexpected_error",
+        ),
+        (DeadlineExceeded("too late"), "deadline", "too late", None),
+        (
+            NoSuchPair("de", "fr"),
+            "invalid",
+            "German (de) to French (fr) is not translated here",
+            None,
+        ),
+    ],
+)
+def test_a_document_that_fails_after_its_upload_is_counted_and_logged_like_a_request(
+    error: Exception,
+    reason: str,
+    message: str,
+    event: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    plain = cast("PlainTranslator", SimpleNamespace(service=SimpleNamespace(metrics=metrics)))
+    job = DocumentJob(b"a", FileFormat.TXT, texts=(), source="en", target="de", request_id="the-upload")
+
+    async def fail(*_: Any) -> None:
+        raise error
+
+    async def run() -> None:
+        jobs = DocumentJobs(plain, limits_with(timeout_s=9))
+        monkeypatch.setattr(jobs, "_translate", fail)
+        document = jobs.store.add("", "a.txt", 1)
+        try:
+            jobs.start(document, job, await Usage().begin("", 1))
+            await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+            assert (document.status, document.message) == (DocumentStatus.ERROR, message)
+        finally:
+            await jobs.close()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    counts = {
+        each: metrics.registry.get_sample_value("transduce_rejected_total", {"reason": each})
+        for each in REASONS
+    }
+    assert {each: count for each, count in counts.items() if count} == {reason: 1}
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    events = [(line["event"], line["request_id"]) for line in lines if line["level"] == "error"]
+    assert events == ([] if event is None else [(event, "the-upload")])

@@ -1,4 +1,7 @@
-"""The OpenAPI document describes every route, and responses match its types."""
+"""The OpenAPI document describes every route. Responses have the types that are listed here.
+
+tests/fuzz/test_http.py compares responses with the document.
+"""
 
 from __future__ import annotations
 

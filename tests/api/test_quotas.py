@@ -72,8 +72,8 @@ def used(server: ServerProcess, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def metric(server: ServerProcess, name: str) -> float:
-    with client_of(server, "free") as client:
+def metric(server: ServerProcess, name: str, *, key: str = "free") -> float:
+    with client_of(server, key) as client:
         lines = client.get("/metrics").text.splitlines()
     return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} "))
 
@@ -137,6 +137,8 @@ def test_requests_are_limited_apart_from_characters(limited: ServerProcess) -> N
 
 
 def test_a_request_that_fails_costs_nothing(limited: ServerProcess) -> None:
+    failures = 'transduce_rejected_total{reason="engine"}'
+    failed_before = metric(limited, failures)
     with client_of(limited, "failing") as client:
         for path in ("/v1/translate", "/v1/translate/stream"):
             assert client.post(path, json={**BODY, "text": POISON}).status_code == 500
@@ -147,6 +149,7 @@ def test_a_request_that_fails_costs_nothing(limited: ServerProcess) -> None:
         while client.post(path, json=key).json()["status"] != "error":
             assert time.monotonic() < until
             time.sleep(0.05)
+    assert metric(limited, failures) == failed_before + 3
     found = used(limited, "failing")
     assert found["characters_per_day"]["used"] == found["requests_per_day"]["used"] == 0
 
@@ -251,6 +254,8 @@ def test_servers_on_one_file_share_their_counts_also_after_a_kill(
         "usage_path": tmp_path / "usage.sqlite",
     }
 
+    ratio = 'transduce_key_limit_used_ratio{key="team",limit="characters_per_month"}'
+
     def status(server: ServerProcess, text: str) -> int:
         with client_of(server, "team") as client:
             return client.post("/v1/translate", json={**BODY, "text": text}).status_code
@@ -261,10 +266,12 @@ def test_servers_on_one_file_share_their_counts_also_after_a_kill(
             first.ready()
             assert [status(first, TEXT) for _ in range(3)] == [200] * 3
             time.sleep(3)
+            assert metric(second, ratio, key="team") == 0.6
             assert used(second, "team")["characters_per_month"]["used"] == 60
             assert status(second, TEXT * 2 + ".") == 429
             first.signal(signal.SIGKILL)
             first.ended()
         with ServerProcess(echo_command, settings) as first:
-            assert used(first.ready(), "team")["characters_per_month"]["used"] == 60
+            assert metric(first.ready(), ratio, key="team") == 0.6
+            assert used(first, "team")["characters_per_month"]["used"] == 60
             assert [status(first, TEXT) for _ in range(3)] == [200, 200, 429]

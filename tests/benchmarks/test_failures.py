@@ -170,9 +170,12 @@ def test_a_short_test_set_is_timed_for_each_of_its_sentences() -> None:
     class SlowModel:
         """Takes a millisecond for each sentence."""
 
-        async def decode(self, sources: Sequence[str], _beam_size: int, _shortlist: int | None) -> None:
+        async def decode(
+            self, sources: Sequence[str], _beam_size: int, _shortlist: int | None, _start_id: int | None
+        ) -> None:
             await asyncio.sleep(len(sources) / 1000)
 
-    model, sources = cast(shortlist.Model, SlowModel()), cast(list[Encoded], ["A line."] * 4)
-    for row in asyncio.run(shortlist.times(model, sources, 0, num_rounds=1)):
+    sources = cast(list[Encoded], ["A line."] * 4)
+    direction = shortlist.Direction("en-de", table=0, start_id=None, sources=sources, references=[])
+    for row in asyncio.run(shortlist.times(cast(shortlist.Model, SlowModel()), direction, num_rounds=1)):
         assert row["whole_ms"] > 0.5

@@ -55,7 +55,8 @@ def test_a_bundle_too_small_for_the_cases_is_refused(
         step.main(["--bundle", "small"])
     problems = capsys.readouterr().err
     assert "the model has 12 subwords, and at least 13 are needed" in problems
-    assert "the model's sources and targets are limited to fewer than 40 subwords" in problems
+    assert "the model's sources are limited to 39 subwords, and 40 are needed" in problems
+    assert "the model's targets are limited to 39 subwords, and 40 are needed" in problems
 
 
 def test_kernels_that_a_precision_lacks_are_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from app.shortlist_file import (
 from app.text.tokenizer import Tokenizer
 from export.bundle_shortlist import write_with_shortlist
 from tests.api.server_process import ServerProcess
-from tests.bundles.damage import update_hashes
+from tests.bundles.damage import set_field, update_hashes
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import VOCAB_SIZE, sentences
 from transduce.cli import main
@@ -140,6 +140,37 @@ def test_a_refused_output_is_noticed_before_the_learning(
     arguments = ["shortlist", str(bundle), "--data", str(tmp_path / "none.tsv"), "--output", str(tmp_path)]
     assert main(arguments) != 0
     assert "exists and is not a bundle" in capsys.readouterr().err
+
+
+def test_an_output_inside_the_bundle_is_noticed_before_the_learning(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(bundle)
+    for folder in (bundle, tmp_path / "link"):
+        arguments = ["shortlist", str(bundle), "--data", str(tmp_path / "none.tsv")]
+        assert main([*arguments, "--output", str(folder / "more" / "copy")]) != 0
+        assert "lies in the bundle" in capsys.readouterr().err
+    assert not (bundle / "more").exists()
+
+
+def test_tables_of_other_directions_are_kept(bundle: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(bundle, tmp_path / "own"))
+    set_field("language_pairs", [{"source": "en", "target": target} for target in ("de", "fr")])(own)
+    arguments = ["shortlist", str(own), "--data", str(bundle.parent / "pairs.tsv"), "--target", "fr"]
+    arguments += ["--frequent", "10"]
+    assert main([*arguments, "--best", "9", "--min-log-probability", "-2"]) == 0
+    entry = load_bundle(own).manifest.shortlist
+    assert entry is not None
+    assert (entry.pairs, entry.min_log_probability) == ((0, 1), -2)
+    kept, learned = read_shortlists(own / SHORTLIST)
+    assert np.array_equal(kept.ids, table_of(bundle).ids)
+    assert len(learned.ids) > len(kept.ids)
+    assert main([*arguments, "--best", "5"]) == 0
+    entry = load_bundle(own).manifest.shortlist
+    assert entry is not None
+    assert entry.min_log_probability == -2, "without the option, the bundle's own is kept"
+    kept, learned = read_shortlists(own / SHORTLIST)
+    assert np.array_equal(kept.ids, learned.ids), "a second run replaces the table of its own direction"
 
 
 @pytest.mark.parametrize("value", ["0.5", "nan", "-inf", "low"])

@@ -62,6 +62,6 @@ def test_the_end_leaves_no_process(folder: Path) -> None:
 
 def test_two_models_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder / "first", tmp_path / "copy")
-    done = run_transduce("serve", "--bundles", folder, "--bundles", copy)
+    done = run_transduce("serve", "--bundles", folder, "--bundles", copy, "--port", 0)
     assert done.returncode == 78
     assert "rename one of them" in done.stderr

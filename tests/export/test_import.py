@@ -319,7 +319,7 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         (
             "share_encoder_decoder_embeddings",
             False,
-            "the weight model.encoder.embed_tokens.weight is missing",
+            "target_vocab.json is missing; by config.json source and target have their own embeddings",
         ),
         ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
         ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),

@@ -243,3 +243,24 @@ def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) ->
         UnusableModel, match=r"there is a target_vocab\.json, but by config\.json both sides share"
     ):
         read_marian(tmp_path)
+
+
+def test_one_vocabulary_of_two_embeddings_is_refused_unless_the_tokenizer_has_only_one(
+    tmp_path: Path,
+) -> None:
+    write_marian(tmp_path, has_target_vocabulary=True)
+    size = len(json.loads((tmp_path / "vocab.json").read_text("utf-8")))
+    write_marian(
+        tmp_path, has_target_vocabulary=True, decoder_vocab_size=size, decoder_start_token_id=size - 1
+    )
+    (tmp_path / "target_vocab.json").unlink()
+    tokenizer = tmp_path / "tokenizer_config.json"
+    for content in ('{"separate_vocabs": true}', "{}", None):
+        tokenizer.unlink() if content is None else tokenizer.write_text(content, "utf-8")
+        with pytest.raises(
+            UnusableModel,
+            match=r"target_vocab\.json is missing; by config\.json source and target have their own",
+        ):
+            read_marian(tmp_path)
+    tokenizer.write_text('{"separate_vocabs": false}', "utf-8")
+    assert read_marian(tmp_path).config.own_source_table

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from model.huggingface_files import read_weights
 from model.imported import UnusableModel
 from model.marian import read_marian
 from tests.export.marian_folder import write_marian
@@ -72,6 +73,13 @@ def test_a_missing_part_is_named(broken: Path) -> None:
     last.unlink()
     with pytest.raises(UnusableModel, match=f"{last.name} is missing"):
         read_marian(broken)
+
+
+def test_a_pickled_part_that_disappears_is_an_error_of_the_system(tmp_path: Path) -> None:
+    index = {"weight_map": {"model.shared.weight": "pytorch_model-00001-of-00001.bin"}}
+    (tmp_path / PICKLE_INDEX).write_text(json.dumps(index), "utf-8")
+    with pytest.raises(FileNotFoundError):
+        read_weights(tmp_path)
 
 
 def test_a_damaged_part_is_named(broken: Path) -> None:

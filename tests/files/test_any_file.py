@@ -61,7 +61,7 @@ def test_any_markdown_html_and_text(text: str) -> None:
         assert again.write([unit.text for unit in again.units]).decode() == out
 
 
-# Characters that are written as escapes, and letters that form an escape after a backslash.
+# A letter beyond ASCII, characters that are written as escapes, and a letter that forms one after a backslash.
 ADDED = '\u00fc"\n\\n'
 # polib treats some other control characters as line ends.
 MESSAGES = st.text(

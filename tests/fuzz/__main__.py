@@ -37,7 +37,7 @@ def main() -> None:
     for folder in (corpus, crashes):
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
-        (corpus / f"seed-{number}").write_bytes(seed[:MAX_BYTES])
+        (corpus / f"seed-{number}").write_bytes(seed)
     tokens = corpus.with_suffix(".tokens")
     tokens.write_text("".join(f'"{escaped(token)}"\n' for token in target.tokens), "ascii")
     atheris.Setup(

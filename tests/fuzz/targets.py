@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,8 +23,9 @@ from app.api.http.form_body import parse_form, parse_object
 from app.api.inference.tensors import read_infer
 from app.bundle import load_bundle
 from app.errors import BundleError, RequestError
-from app.files import FileError, FileFormat, FileLimits
+from app.files import FileError, FileFormat, FileLimits, TranslatableFile
 from app.files.reading import read_file
+from app.files.unit import SlottedText
 from app.graph_file import GraphFileError, read_graph
 from app.stores.glossaries import EntriesError, EntriesFormat, GlossaryLimits, parse_entries
 from app.text.blocks import MarkupError
@@ -35,6 +38,8 @@ from tests.house_rules.project import ROOT
 
 # The longest input that the fuzzer makes, in bytes.
 MAX_BYTES = 4096
+# What a changed text ends with. It cannot complete a tag, emphasis or the name of an encoding.
+ADDED = " , x"
 # The server's default limit of a body.
 MAX_BODY_BYTES = 1_000_000
 # The CPU time that an input may take, in seconds. A server that parses it on its event loop stalls for as long.
@@ -105,7 +110,8 @@ def characters_of(text: str) -> list[str]:
 def is_xml(text: str) -> bool:
     """Whether the text is the content of an XML element or a document."""
     for whole in (f"<r>{text}</r>", text):
-        with contextlib.suppress(ElementTree.ParseError):
+        # The declaration of the XML may name an unknown encoding (LookupError), or one of several bytes (ValueError).
+        with contextlib.suppress(ElementTree.ParseError, LookupError, ValueError):
             ElementTree.fromstring(whole.encode())
             return True
     return False
@@ -124,7 +130,10 @@ def check_segmentation(data: bytes) -> None:
 
 
 def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
-    """A file that is written with its own texts is unchanged. So is its copy with other texts, if it can be read."""
+    """The check of a format: writing a file with its own texts gives the same bytes.
+
+    A copy that is written with other texts has these texts (`has_texts`). The first sentence holds for it too.
+    """
 
     def check(data: bytes) -> None:
         try:
@@ -133,14 +142,43 @@ def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
             return
         texts = [unit.text for unit in file.units]
         assert file.write(texts) == data
-        try:
-            changed = file.write([f"{text}x" for text in texts])
-            again = read_file(changed, file_format, FILE_LIMITS)
-        except FileError:
-            return
+        others = [f"{text}{ADDED}" for text in texts]
+        changed = file.write(others)
+        if file_format in {FileFormat.HTML, FileFormat.PO} and encodings_of(changed) - encodings_of(data):
+            return  # a text declares another encoding
+        again = read_file(changed, file_format)  # the copy is longer, and may be beyond FILE_LIMITS
         assert again.write([unit.text for unit in again.units]) == changed
+        assert has_texts(again, file, others, file_format)
 
     return check
+
+
+def encodings_of(data: bytes) -> set[bytes]:
+    """The names of encodings in a file, each after `charset=`."""
+    return set(re.findall(rb"charset\s*=\s*[\"']?\s*([\w.:-]+)", data, re.IGNORECASE))
+
+
+def has_texts(
+    again: TranslatableFile, file: TranslatableFile, others: Sequence[str], file_format: FileFormat
+) -> bool:
+    """Whether a copy of a file has other texts. again: the copy as it is read. others: the file's texts and ADDED."""
+    found = [unit.text for unit in again.units]
+    if file_format in {FileFormat.SRT, FileFormat.VTT}:  # line breaks change
+        return list(map(str.split, found)) == list(map(str.split, others))
+    if file_format not in {FileFormat.PO, FileFormat.MARKDOWN}:
+        return found == others
+    assert isinstance(file, SlottedText)
+    assert isinstance(again, SlottedText)
+    if file_format is FileFormat.PO:  # a message that has a translation is no text to translate
+        return not found and all(
+            slot.write(text) in again.text for slot, text in zip(file.slots, others, strict=True)
+        )
+    # A character may be escaped, and another cell may make a table. So the letters and digits of all Markdown count.
+    ends = [0, *(slot.end for slot in file.slots)]
+    expected = (
+        "".join(f"{file.text[start:end]}{ADDED}" for start, end in pairwise(ends)) + file.text[ends[-1] :]
+    )
+    return list(filter(str.isalnum, again.text)) == list(filter(str.isalnum, expected))
 
 
 def check_docx(data: bytes) -> None:
@@ -207,9 +245,16 @@ def manifest() -> dict[str, Any]:
 
 
 def bundle_seeds() -> list[bytes]:
-    """Each field of the bundled model's manifest, and the beginning of a graph."""
+    """Each field of the bundled model's manifest, and the beginning of a graph.
+
+    All variants are longer than MAX_BYTES. So each is a seed without its gpu_decoder, which is another seed.
+    """
+    fields = [{name: value} for name, value in manifest().items() if name != "variants"]
+    for precision, variant in manifest()["variants"].items():
+        fields.append({"variants": {precision: {**variant, "gpu_decoder": None}}})
+        fields.append({"variants": {precision: {"gpu_decoder": variant["gpu_decoder"]}}})
     graph = (BUNDLE / "int8" / "native_encoder.onnx").read_bytes()
-    return [*(json.dumps({name: value}).encode() for name, value in manifest().items()), graph[:MAX_BYTES]]
+    return [*(json.dumps(each, separators=(",", ":")).encode() for each in fields), graph[:MAX_BYTES]]
 
 
 @cache

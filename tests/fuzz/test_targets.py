@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.files import FileError, FileFormat, TranslatableFile, Unit
+from app.files.reading import read_file
+from tests.files.samples import SAMPLES
+from tests.fuzz import targets
 from tests.fuzz.examples import changed, examples, joined
-from tests.fuzz.targets import MAX_BYTES, TARGETS, Target, TooSlow
+from tests.fuzz.targets import MAX_BYTES, TARGETS, Target, TooSlow, check_file, is_xml
 from tests.house_rules.project import ROOT
 from tests.text.growth import check_near_linear
 
@@ -33,6 +40,50 @@ def inputs(target: Target) -> st.SearchStrategy[bytes]:
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.name[:14]}")
 def test_a_saved_failure_is_mended(path: Path) -> None:
     TARGETS[path.parent.name].check_in_time(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_seed_is_checked_as_a_whole(name: str) -> None:
+    seeds = TARGETS[name].seeds()
+    assert max(map(len, seeds)) <= MAX_BYTES
+    for seed in seeds:
+        TARGETS[name].check(seed)
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A file whose `write` has a fault as soon as a text differs."""
+
+    file: TranslatableFile
+    fault: str
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        return self.file.units
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        texts = [unit.text for unit in self.units]
+        if self.fault == "garbage" and translations != texts:
+            return b"\xff\xfegarbage"
+        return self.file.write([*translations[:1], *texts[1:]] if self.fault == "first only" else texts)
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+@pytest.mark.parametrize("fault", ["no translation", "first only", "garbage"])
+def test_a_broken_writer_is_a_fault(
+    file_format: FileFormat, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_broken(*arguments: Any) -> BrokenFile:
+        return BrokenFile(read_file(*arguments), fault)
+
+    monkeypatch.setattr(targets, "read_file", read_broken)
+    with pytest.raises((AssertionError, FileError)):
+        check_file(file_format)(SAMPLES[file_format])
+
+
+@pytest.mark.parametrize("encoding", ["x", "utf-7", "big5", "zlib"])
+def test_xml_of_an_encoding_that_cannot_be_read(encoding: str) -> None:
+    assert not is_xml(f'<?xml version="1.0" encoding="{encoding}"?><a/>')
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -85,6 +85,7 @@ def test_no_server_is_a_failure() -> None:
         ("422", ("--min-ok", "0"), 1, "60 http_422"),
         ("200,200,200,503", (), 1, "15 http_503"),
         ("200,200,200,503", ("--min-ok", "0.7"), 0, ""),
+        ("200,200,200,503", ("--max-lag", "0.0001"), 1, "15 http_503"),  # not valid, too
         ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the response holds no usage)"),
     ],
 )
@@ -100,6 +101,7 @@ def test_too_few_answered_requests_are_a_failure(
     first = done.stdout.splitlines()[0]
     assert ("FAILED" in first) == (code == 1)
     assert error in first
+    assert ("not valid" in done.stdout) == ("--max-lag" in more)
 
 
 def test_a_sweep_without_a_response_is_a_failure() -> None:
@@ -121,6 +123,10 @@ def test_a_sweep_without_a_response_is_a_failure() -> None:
         (
             ("--file", __file__, "--references", __file__, "--rest", "1"),
             "--rest and --references exclude each other",
+        ),
+        (
+            ("--file", __file__, "--references", __file__, "--distinct"),
+            "distinct texts cannot be compared with references, because no reference translates them",
         ),
     ],
 )

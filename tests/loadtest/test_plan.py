@@ -95,6 +95,7 @@ def test_another_seed_gives_other_times_and_texts() -> None:
         lambda: Workload("empty", ()),
         lambda: Workload("share", (RequestSpec(("a",)),), disconnect_share=1.5),
         lambda: from_texts(["a", "b"], references=["c"]),
+        lambda: dataclasses.replace(from_texts(["a"], references=["b"]), make_distinct=with_distinct_opening),
     ],
 )
 def test_invalid_values_are_rejected(make: object) -> None:

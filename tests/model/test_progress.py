@@ -1,8 +1,10 @@
-"""The progress lines of long commands if stderr is not a terminal."""
+"""The progress of long commands: lines, or a bar on a terminal."""
 
 from __future__ import annotations
 
 import io
+import re
+import time
 
 import pytest
 
@@ -35,3 +37,22 @@ def test_an_error_writes_no_closing_line() -> None:
     with pytest.raises(OSError, match="gone"), Progress("read", unit="pairs", file=file):
         raise OSError("gone")
     assert not file.getvalue()
+
+
+class Terminal(io.StringIO):
+    """A file that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_speed_of_a_bar_leaves_out_what_was_done_earlier() -> None:
+    file = Terminal()
+    with Progress("distill", unit="sentences", total=2_000_000, file=file) as progress:
+        progress.start_at(1_000_000)
+        for _ in range(3):
+            time.sleep(0.2)
+            progress.advance(64)
+    speeds = [float(speed) for speed in re.findall(r"([\d.]+) sentences/s", file.getvalue())]
+    assert len(speeds) >= 3, "the bar moves"
+    assert max(speeds) <= 64 / 0.2

@@ -225,3 +225,31 @@ def test_dropped_lines_are_counted_under_the_lock() -> None:
         wait_for(lambda: writer.num_dropped == 2)
         writer.close()
     assert set(are_locked) == {True}
+
+
+def test_a_line_that_is_cut_is_dropped_and_spoils_no_other(tmp_path: Path) -> None:
+    """The file may grow to 100 bytes at first, as on a full disk. Each line has 30 bytes."""
+    path = tmp_path / "log"
+    program = (
+        "import os, resource, signal, sys\n"
+        "from app.observability.log_writer import LogWriter\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))\n"
+        "file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+        "writer = LogWriter(file, format_dropped=lambda count: f'{count} dropped')\n"
+        "for number in range(10):\n"
+        "    writer.put(f'line {number} ' + 'x' * 22)\n"
+        "writer.start()\n"
+        "writer.flush()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n"
+        "writer.put('later')\n"
+        "writer.close()\n"
+        "print(writer.num_dropped)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True
+    )
+    whole = [f"line {number} {'x' * 22}" for number in range(3)]
+    assert path.read_text().splitlines() == [*whole, "line 3 xxx", "7 dropped", "later"]
+    assert done.stdout == "7\n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 
@@ -57,6 +59,25 @@ def test_an_exception_is_logged_without_its_message(stream: io.StringIO) -> None
     log_event(logging.getLogger("app.x"), logging.ERROR, "failed", error=ValueError("user text"))
     assert lines(stream)[0]["exception"] == ["ValueError"]
     assert "user text" not in stream.getvalue()
+
+
+def test_asyncios_lines_have_no_messages_of_exceptions(stream: io.StringIO) -> None:
+    loop = asyncio.new_event_loop()
+    error = ValueError("secret text")
+    loop.call_exception_handler(
+        {"message": "Task exception was never retrieved", "exception": error, "future": repr(error)}
+    )
+    loop.close()
+    (line,) = lines(stream)
+    assert line["event"] == "Task exception was never retrieved"
+    assert line["exception"] == ["ValueError"]
+    assert "secret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_number_that_json_lacks_is_a_string(stream: io.StringIO, value: float) -> None:
+    log_event(logging.getLogger("app.test"), logging.INFO, "event", fields={"value": value})
+    assert lines(stream)[0]["value"] == str(value)
 
 
 def test_other_loggers_and_warnings_use_the_formatter(stream: io.StringIO) -> None:

@@ -20,6 +20,7 @@ from app.errors import QuotaExceeded, UsageUnavailable
 from app.stores.key_limits import KINDS, KeyLimits
 from app.stores.redis_usage_store import RedisUsageStore
 from app.stores.usage import Usage
+from app.stores.usage_saver import WAIT_S
 from app.stores.usage_store import (
     KEPT_S,
     Batch,
@@ -262,6 +263,29 @@ def test_what_is_used_during_an_exchange_counts_at_once(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)  # the event loop takes the counts
         assert usage.used("shop", KINDS[DAY]) == 90
         store.permits.release(9)
+        await usage.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_scrape_reads_the_counts_of_others_but_waits_for_no_slow_store(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        other = Usage(SqliteUsageStore(tmp_path / "usage"))
+        with await other.begin("shop", 60):
+            pass
+        await other.close()
+        store = HeldStore(tmp_path / "usage")
+        usage = Usage(store)
+        started = time.monotonic()
+        try:
+            await usage.refresh_for_scrape()
+        finally:
+            store.permits.release(9)
+        assert time.monotonic() - started < WAIT_S - 0.5
+        assert usage.used("shop", KINDS[DAY]) == 0
+        await asyncio.to_thread(store.done.wait)
+        await usage.refresh_for_scrape()
+        assert usage.used("shop", KINDS[DAY]) == 60
         await usage.close()
 
     asyncio.run(scenario())

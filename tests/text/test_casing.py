@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from app.text.casing import Casing, casing_of, lowered, restored
 
+LANGUAGES = st.sampled_from(("en", "tr", "el"))
+
 
 @pytest.mark.parametrize(
     ("text", "casing", "expected"),
@@ -20,6 +22,10 @@ from app.text.casing import Casing, casing_of, lowered, restored
         ("STRA\u00dfE GESPERRT", Casing.CAPITALS, "Stra\u00dfe gesperrt"),
         ("(1) OPEN THE DOOR \U000f0000", Casing.CAPITALS, "(1) Open the door \U000f0000"),
         ("I'M LATE AND I AM HUNGRY", Casing.CAPITALS, "I'm late and I am hungry"),
+        ('SHE SAID "I\'M LATE"', Casing.CAPITALS, 'She said "I\'m late"'),
+        ("HE ASKED (I\u2019M SURE)", Casing.CAPITALS, "He asked (I\u2019m sure)"),
+        ("WHEN I-I SAW\u2014I\u2019D SAY", Casing.CAPITALS, "When I-I saw\u2014I\u2019d say"),
+        ("THE U.I. IS, I.E., SIMPLE", Casing.CAPITALS, "The u.i. is, i.e., simple"),
         ("COVID-19 IS HERE", Casing.CAPITALS, "COVID-19 is here"),
         ("\u041f\u0420\u0418\u0412\u0415\u0422", Casing.CAPITALS, "\u041f\u0440\u0438\u0432\u0435\u0442"),
         (
@@ -42,6 +48,7 @@ from app.text.casing import Casing, casing_of, lowered, restored
             Casing.TITLE,
             "How to build a boat with NASA in 10 days",
         ),
+        ('Why "I\'m Sorry" Is Never Enough', Casing.TITLE, 'Why "I\'m sorry" is never enough'),
         ("Why My iPhone Is So Slow: An Answer", Casing.PLAIN, "Why My iPhone Is So Slow: An Answer"),
         ("The Old Man and the Sea.", Casing.PLAIN, "The Old Man and the Sea."),
         ("The Old Sea", Casing.PLAIN, "The Old Sea"),
@@ -50,7 +57,32 @@ from app.text.casing import Casing, casing_of, lowered, restored
 )
 def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
     assert casing_of(text, "en") is casing
-    assert lowered(text, casing) == expected
+    assert lowered(text, casing, "en") == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("tr", "KAPIYI KAPATIN, \u0130STANBUL'DA B\u0130R", "Kap\u0131y\u0131 kapat\u0131n, istanbul'da bir"),
+        ("az-AZ", "\u0130LK QAPI", "\u0130lk qap\u0131"),
+        ("it", "TUTTI I BAMBINI", "Tutti i bambini"),
+        ("pl", "MAMA I TATA", "Mama i tata"),
+        (
+            "el",
+            "\u03a4\u0397\u03a3 \u03a0\u039f\u03a1\u03a4\u0391\u03a3",
+            "\u03a4\u03b7\u03c2 \u03c0\u03bf\u03c1\u03c4\u03b1\u03c2",
+        ),
+    ],
+)
+def test_capitals_are_lowered_by_the_rules_of_their_language(language: str, text: str, expected: str) -> None:
+    assert casing_of(text, language) is Casing.CAPITALS
+    assert lowered(text, Casing.CAPITALS, language) == expected
+
+
+def test_a_short_word_is_looked_up_by_the_rules_of_its_language() -> None:
+    words = {"k\u0131z", "dil"}
+    for text in ("KIZ", "D\u0130L"):
+        assert casing_of(text, "tr", words.__contains__) is Casing.CAPITALS
 
 
 @pytest.mark.parametrize(
@@ -69,7 +101,7 @@ def test_a_short_word_in_capitals_is_no_acronym_if_the_vocabulary_has_it(
 ) -> None:
     words = {"open", "yes", "it", "man"}
     assert casing_of(text, "en", lambda word: word.lower() in words) is casing
-    assert lowered(text, casing) == expected
+    assert lowered(text, casing, "en") == expected
 
 
 def test_titles_are_english_only() -> None:
@@ -79,19 +111,24 @@ def test_titles_are_english_only() -> None:
 
 
 def test_the_casing_of_the_translation() -> None:
-    assert restored("Vorsicht, Stra\u00dfe \U000f0000", Casing.CAPITALS) == "VORSICHT, STRASSE \U000f0000"
-    assert restored("Der alte Mann und das Meer", Casing.TITLE) == "Der alte Mann und das Meer"
-    assert restored("Der NATO-Gipfel", Casing.PLAIN) == "Der NATO-Gipfel"
+    assert (
+        restored("Vorsicht, Stra\u00dfe \U000f0000", Casing.CAPITALS, "de") == "VORSICHT, STRASSE \U000f0000"
+    )
+    assert restored("Der alte Mann und das Meer", Casing.TITLE, "de") == "Der alte Mann und das Meer"
+    assert restored("Der NATO-Gipfel", Casing.PLAIN, "de") == "Der NATO-Gipfel"
+    assert restored("istanbul'da kap\u0131", Casing.CAPITALS, "tr") == "\u0130STANBUL'DA KAPI"
+    assert restored("istanbul'da", Casing.PLAIN, "tr") == "istanbul'da"
 
 
-@given(st.text(max_size=60), st.sampled_from(Casing))
-def test_positions_do_not_change(text: str, casing: Casing) -> None:
-    result = lowered(text, casing)
+@given(st.text(max_size=60) | st.text("AI\u0130\u03a3 '.", max_size=20), st.sampled_from(Casing), LANGUAGES)
+def test_positions_do_not_change(text: str, casing: Casing, language: str) -> None:
+    result = lowered(text, casing, language)
     assert len(result) == len(text)
-    assert all(a == b or a.lower() == b for a, b in zip(text, result, strict=True))
+    special = {"I": "\u0131", "\u0130": "i", "\u03a3": "\u03c2"}
+    assert all(b in (a, a.lower(), special.get(a)) for a, b in zip(text, result, strict=True))
 
 
-@given(st.text(st.characters(codec="ascii"), max_size=60))
-def test_lowered_capitals_are_restored(text: str) -> None:
+@given(st.text(st.characters(codec="ascii"), max_size=60), LANGUAGES)
+def test_lowered_capitals_are_restored(text: str, language: str) -> None:
     text = text.upper()
-    assert restored(lowered(text, Casing.CAPITALS), Casing.CAPITALS) == text
+    assert restored(lowered(text, Casing.CAPITALS, language), Casing.CAPITALS, language) == text

@@ -198,6 +198,21 @@ def test_capitals_are_restored_and_placeholders_keep_their_case() -> None:
     assert finished.text == "CLOSE THE STRASSE {name}, <b>"
 
 
+def test_capitals_follow_the_rules_of_both_languages() -> None:
+    for options in (ParseOptions("tr", "en"), ParseOptions("tr", "en", TextFormat.HTML)):
+        (segment,) = parse_text("KAPIYI KAPATIN", options).segments(bool)
+        assert segment.source == "Kap\u0131y\u0131 kapat\u0131n"
+    glossary = Glossary([Term("medicine", "ila\u00e7")], "en")
+    options = ParseOptions("en", "tr", glossary=glossary)
+    parsed = parse_text("TAKE THE MEDICINE", options)
+    (segment,) = parsed.segments(bool)
+    assert parsed.missing_terms(segment, "ila\u00e7 i\u00e7in") == []
+    assert (
+        parsed.render(segment, SegmentTranslation("ila\u00e7 i\u00e7in"))
+        == "\u0130LA\u00c7 \u0130\u00c7\u0130N"
+    )
+
+
 def test_tags_keep_their_places_in_text_that_grows_in_capitals() -> None:
     markup = "<i>MIND</i> THE <b>STREET</b> HERE"
     finished = translate_with(markup, HTML, copied)

@@ -1,4 +1,7 @@
-"""A text with letters or digits has a translation with words. Repetitions and endless output are reported."""
+"""The translation of a text with letters or digits has some too, and not just the digits of a source with words.
+
+Repetitions and endless output are reported.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,6 @@ from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, ScriptedTranslator
-
-GREEDY = OptionChanges.of(beam_size=1, max_target_length=60)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -147,6 +149,17 @@ def test_frames_may_arrive_in_any_pieces() -> None:
     assert [found for step in bytewise for found in step] == whole
     assert max(map(len, bytewise)) == 1
     assert frames.take(b"") == []
+
+
+def test_shared_memory_that_cannot_be_made_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr("app.workers.shared_status.os.ftruncate", fails)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(OSError, match="no memory"):
+        SharedWorkerStatus.create(3)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_the_status_is_shared_by_all_its_mappings() -> None:

@@ -19,6 +19,7 @@ from transduce.loadtest.document import DEFAULT_MIN_OK
 from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, RunPlan, Target
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import (
+    DISCONNECT_WITHIN_S,
     MIXES,
     Workload,
     built_in,
@@ -133,7 +134,7 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         "--references",
         type=Path,
         metavar="FILE",
-        help="with --file: reference translations, one per line, to compare with",
+        help="with --file, without --distinct: reference translations, one per line, to compare with",
     )
     add(
         "--distinct",
@@ -156,7 +157,8 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
         type=number,
         default=0.0,
         metavar="SHARE",
-        help="share of requests that the tester gives up, 0 to 1",
+        help="share of requests, 0 to 1, that the tester gives up after a random time of at most "
+        f"{DISCONNECT_WITHIN_S:g} s, if they are not answered by then",
     )
     add("--dialect", choices=tuple(DIALECTS), default="native", help="API of the server (default: native)")
     add("--source", default="en", help="language of the texts (default: en)")

@@ -1,8 +1,8 @@
 """`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
-Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered, or the command failed; 2
-the command line is wrong; 3 a run or a sweep is not valid, for example because the tester itself was late
-(docs/load-testing.md).
+Exit codes: 0 every threshold is met; 1 a threshold is missed, too few requests were answered (also in a run that is not
+valid), or the command failed; 2 the command line is wrong; 3 a run or a sweep is not valid, for example because the
+tester itself was late (docs/load-testing.md).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Sample:
         number: the workload entry.
         scheduled_s: due time.
         begun_s: time when the tester began the request; the difference from scheduled_s is the tester's lag.
-        sent_s: time when the first byte was sent, possibly after a wait for a connection.
+        sent_s: time when the first byte was sent, after the opening of a connection or the wait for one, if any.
         first_text_s: time when the first text of a stream arrived.
         ended_s: time when the last byte arrived, or when the request failed or was cancelled.
         outcome: one of the constants above, or `http_` and a status.

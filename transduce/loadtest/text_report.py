@@ -126,5 +126,6 @@ def describe_load(load: dict[str, Any]) -> str:
 def describe_workload(workload: dict[str, Any]) -> str:
     """A plan's workload on one line."""
     distinct = "every text distinct" if workload["is_distinct"] else "texts repeat"
-    cancelled = f", {workload['disconnect_share']:.0%} cancelled" if workload["disconnect_share"] else ""
+    share = workload["disconnect_share"]
+    cancelled = f", {share:.0%} cancelled at a random time if not answered by then" if share else ""
     return f"{workload['name']}: {workload['num_requests']} requests, {distinct}{cancelled}"

@@ -27,6 +27,8 @@ BIMODAL_CLAUSES = 14
 BEAMS = (1, 2, 4, 8)
 # Share of news sentences by their number of words, bounds included.
 NEWS_LENGTHS = (((3, 9), 0.15), ((10, 18), 0.35), ((19, 30), 0.38), ((31, 60), 0.12))
+# Default of Workload.
+DISCONNECT_WITHIN_S = 0.5
 SENTENCE_ENDS = ".!?…"
 
 
@@ -42,16 +44,17 @@ class Workload:
         name: for the report.
         requests: at least one.
         make_distinct: replaces every text by a distinct one, if set; the same seed gives the same texts.
-        disconnect_share: share of requests that the tester cancels before the response, 0 to 1.
-        disconnect_within_s: the tester cancels at a random time from 0 to this, in seconds.
-        references: human translations of each request's texts in the same order, if set.
+        disconnect_share: share of requests, 0 to 1, that the tester cancels at a random time. A request that is
+            answered before that time is not cancelled.
+        disconnect_within_s: the largest of these times, in seconds.
+        references: human translations of each request's texts in the same order, if set; not with `make_distinct`.
     """
 
     name: str
     requests: tuple[RequestSpec, ...]
     make_distinct: MakeDistinct | None = None
     disconnect_share: float = 0.0
-    disconnect_within_s: float = 0.5
+    disconnect_within_s: float = DISCONNECT_WITHIN_S
     references: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +67,10 @@ class Workload:
             len(spec.texts) for spec in self.requests
         ]:
             raise ValueError("every text needs one reference")
+        if self.references is not None and self.is_distinct:
+            raise ValueError(
+                "distinct texts cannot be compared with references, because no reference translates them"
+            )
 
     @property
     def is_distinct(self) -> bool:
@@ -82,7 +89,7 @@ class RunRequest:
     Attributes:
         number: index in `Workload.requests`.
         spec: its content.
-        disconnect_after_s: seconds after which the tester cancels it; None if it does not.
+        disconnect_after_s: seconds after which the tester cancels it if it is not answered; None to never cancel it.
         num_words: number of words of its texts, split at white space.
     """
 

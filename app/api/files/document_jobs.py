@@ -18,10 +18,11 @@ from app.api.files.document_store import (
     StoredDocument,
 )
 from app.api.files.locked_folder import remove_abandoned_folders
+from app.api.http.failures import count_error
 from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.api.spending import begin_spending
-from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
+from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError, UnsupportedLanguages
 from app.file_worker.messages import TextUnit
 from app.file_worker.workers import FileWorkers
 from app.files import FileFormat, UnitFormat
@@ -151,16 +152,17 @@ class DocumentJobs:
                     document.ends_at = time.monotonic() + self.limits.timeout_s
                     await self._translate(document, job)
         except NoSuchPair as error:
-            self.store.fail(document, f"{error} is not translated here")
-        except ServiceError as error:
-            self.store.fail(document, str(error))
+            self._fail(document, job, UnsupportedLanguages(f"{error} is not translated here"))
         except Exception as error:  # noqa: BLE001 - no caller waits: the log and the status have it
-            log_event(
-                logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
-            )
-            self.store.fail(document, "the server failed to translate this file")
+            self._fail(document, job, error)
         finally:
             self._return_memory(job.content)
+
+    def _fail(self, document: StoredDocument, job: DocumentJob, error: Exception) -> None:
+        """Count and log the error as that of a request, and set the state in `document`."""
+        count_error(self.plain.service.metrics, error, job.request_id)
+        is_expected = isinstance(error, ServiceError)
+        self.store.fail(document, str(error) if is_expected else "the server failed to translate this file")
 
     def _return_memory(self, content: bytes) -> None:
         """Return the memory of a large file to the operating system after RETURN_DELAY_S."""

@@ -20,7 +20,8 @@ from app.api.http.auth import ApiKeys
 from app.api.http.connections import address_of
 from app.api.http.cross_site import SITE_HEADERS, check_site
 from app.api.http.dialect import Dialect, DialectError, Dialects
-from app.api.http.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
+from app.api.http.error_table import ANSWERS, UNEXPECTED, error_body, error_response, plain_error
+from app.api.http.failures import count_error
 from app.api.http.json_body import too_large
 from app.api.http.protocol import CONNECTION
 from app.api.http.request_head import PROBES, request_id_of
@@ -59,7 +60,7 @@ class RequestScope:
         try:
             await self._app(scope, receive, answer.send)
         except ServiceError as error:
-            self._count_error(scope, error)
+            count_error(self._metrics, error, state["request_id"])
             if not answer.status:
                 response = (
                     dialect.error_response(error) if dialect else error_response(error, state["request_id"])
@@ -71,27 +72,12 @@ class RequestScope:
                 raise
             await dialect.answer(error.status, error.message)(scope, receive, answer.send)
         except Exception as error:
-            log_event(
-                logger,
-                logging.ERROR,
-                "unexpected_error",
-                error=error,
-                fields={"request_id": state["request_id"]},
-            )
-            self._metrics.rejected.labels(UNEXPECTED.reason).inc()
+            count_error(self._metrics, error, state["request_id"])
             if answer.status:
                 raise
             await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
         finally:
             self._record(scope, answer.status or _status_without_response(scope), time.monotonic() - started)
-
-    def _count_error(self, scope: Scope, error: ServiceError) -> None:
-        """Count an error by its reason. Log it if its status is 500."""
-        answer = answer_to(error)
-        self._metrics.rejected.labels(answer.reason).inc()
-        if answer.status == UNEXPECTED.status:
-            fields = {"request_id": scope["state"]["request_id"], "code": answer.code}
-            log_event(logger, logging.ERROR, "request_failed", error=error, fields=fields)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count the finished request and write its log line."""

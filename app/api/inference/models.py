@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from app.api.http.validation import RequestBody, TolerantBody
@@ -18,11 +18,15 @@ MAX_DIMENSIONS = 8
 MAX_OUTPUTS = 16
 _MAX_INT32 = 2**31 - 1
 _MAX_EXACT = 2**53  # the largest integer up to which a double represents all integers
+_IGNORED = frozenset({"priority", "sequence_id", "sequence_start", "sequence_end"})
 OutputName = Literal["translation", "source_language"]
 
 
 class InferParameters(RequestBody):
-    """The options of a translation. A language code may be left out if the model has only one source or target."""
+    """The options of a translation.
+
+    `source` may be left out if the model has one source language, `target` if it has one target language.
+    """
 
     source: Annotated[
         str | None, Field(description="language code of the texts; auto: detected, text by text")
@@ -44,6 +48,14 @@ class InferParameters(RequestBody):
     sequence_id: Annotated[Any, Field(description="ignored")] = None
     sequence_start: Annotated[Any, Field(description="ignored")] = None
     sequence_end: Annotated[Any, Field(description="ignored")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_ignored(cls, value: object) -> object:
+        """Drop what is ignored before the check for null. Pydantic runs this validator before the inherited one."""
+        if not isinstance(value, dict):
+            return value
+        return {key: item for key, item in value.items() if key not in _IGNORED}
 
 
 class TensorParameters(TolerantBody):

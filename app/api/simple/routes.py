@@ -89,7 +89,14 @@ DETECT = operation(
     errors=ERRORS,
     example={"q": "Where is the station?"},
 )
-SUGGEST = operation(TAG, "Always refused: the server accepts no suggestions", SimpleError, status=403)
+SUGGEST = operation(
+    TAG,
+    "Always refused: the server accepts no suggestions",
+    SimpleError,
+    status=403,
+    meaning="the server accepts no suggestions, or the API key is unknown",
+    errors=Errors(SimpleError, {code: ERRORS.statuses[code] for code in (400, 413, 415)}),
+)
 _CLOSED = Errors(SimpleError, {503: "the server loads, drains or has failed; see Retry-After"})
 LANGUAGES = operation(
     TAG, "The languages, each with its target languages", list[SimpleLanguage], errors=_CLOSED

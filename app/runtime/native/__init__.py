@@ -7,6 +7,7 @@ them. This module does not load ONNX Runtime. A session receives the library's p
 from __future__ import annotations
 
 import ctypes
+import math
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -142,12 +143,15 @@ def block_times() -> dict[str, dict[str, float]]:
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows in every plane, as if all at once. The thread pool shares the planes.
 
-    values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
-    part, each target once. Raises IndexError for a row out of range, ValueError for bytes out of range, and
-    RuntimeError if the library cannot be used. After a MemoryError the target rows are undefined.
+    values: (planes, rows, ...), contiguous, with at least one byte in a row. moves: (4, n) source row, target row,
+    first byte and end byte of the copied part, each target once. Raises IndexError for a row out of range, ValueError
+    for bytes out of range, and RuntimeError if the library cannot be used. After a MemoryError the target rows are
+    undefined.
     """
+    # Not by the strides: those of an axis of length 1 have no meaning.
     num_planes, num_rows = values.shape[:2]
-    plane_bytes, row_bytes = values.strides[:2]
+    row_bytes = values.itemsize * math.prod(values.shape[2:])
+    plane_bytes = num_rows * row_bytes
     moves = np.ascontiguousarray(moves)
     fault = _library().transduce_copy_rows(
         *(values.ctypes.data, num_planes, plane_bytes, row_bytes, moves.ctypes.data, moves.shape[1])

@@ -38,7 +38,7 @@ struct alignas(64) LogitSpan {
 };
 static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 
-// Returns the largest difference of two logits whose log-probabilities may be rounded to the same number.
+// Returns a bound on the difference of two logits whose log-probabilities may be rounded to the same number.
 // max_magnitude: no logit exceeds this magnitude.
 float rounding_slack(float max_magnitude);
 
@@ -52,8 +52,9 @@ LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, 
 //
 // spans: (num_spans(vocab_size),). logits: (vocab_size,), valid where a span has hits. If wants_distributions, all
 // logits must be valid and are replaced by the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row with
-// NaN gives NaN and the ids 0..k-1. excluded_id is left out, unless the vocabulary has fewer than k other ids: then it
-// comes last, with negative infinity. If it is not NO_ID, the spans must have been scanned for k + 1 <= MAX_CANDIDATES.
+// NaN or infinity, or with only negative infinity, gives NaN and the ids 0..k-1, also excluded_id. Otherwise excluded_id
+// is left out, unless the vocabulary has fewer than k other ids: then it comes last, with negative infinity. If it is
+// not NO_ID, the spans must have been scanned for k + 1 <= MAX_CANDIDATES.
 void select_top_k(const LogitSpan* spans, float* logits, int64_t vocab_size, int64_t k, bool wants_distributions,
                   int64_t excluded_id, float* log_probabilities, int64_t* ids);
 

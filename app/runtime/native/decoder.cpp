@@ -97,8 +97,8 @@ public:
 private:
     // The inputs and outputs of one call, checked.
     struct CallTensors {
-        // num_steps: steps that the outputs have room for. max_steps: most steps that this call takes; with beams it is
-        // 1, and the call takes up to DecodeArgs::max_steps.
+        // num_steps: steps that the outputs have room for. max_steps: most steps of one `run_all`. With beams it is 1,
+        // because `run_beams` calls `run_all` for each step.
         int64_t n, num_steps, max_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
         typename First::State self;

@@ -18,7 +18,8 @@ struct DecodeArgs {
     // Largest number of steps. A call also ends when a beam is BeamOutcome::undecided, so that Python continues it, or
     // when no row or beam is left.
     int64_t max_steps = std::numeric_limits<int64_t>::max();
-    // Steps that may follow the one in which the first row or beam ends.
+    // Steps that may follow the earliest step in which a row or beam ends. Steps that other threads have begun by then
+    // are taken, too.
     int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
     // The call ends early when *wake_flag is not 0. The first max(min_steps, 1) steps do not read the flag. Each later
     // step reads it before it begins. nullptr: no flag.

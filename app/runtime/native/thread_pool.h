@@ -7,7 +7,7 @@
 namespace transduce {
 
 // The end of the chunk range that a thread takes chunks from. The caller goes up from the first chunk, workers go down
-// from the last. The next job over the same weights then finds each thread's share in that thread's own cache.
+// from the last. In the next job over the same weights, the caller then finds most of its share in its own cache.
 enum class Direction : int { up = 1, down = -1 };
 
 // The chunks of a job that one thread runs. A thread that works alone runs all of them. Otherwise it takes one batch of

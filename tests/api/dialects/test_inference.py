@@ -103,6 +103,7 @@ def test_parameters(http: httpx.Client) -> None:
             "target": "de",
             "format": "text",
             "priority": 1,
+            "sequence_id": None,
             "timeout": 5_000_000,
         },
     }

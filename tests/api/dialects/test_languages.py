@@ -47,6 +47,14 @@ def test_a_code_with_or_without_its_region(code: str, found: str | None) -> None
 def test_traditional_chinese_by_its_script_or_its_region(code: str) -> None:
     assert served_language(code, ["zh-Hans", "zh-Hant"]) == "zh-Hant"
     assert served_language(code, ["zh", "zh-Hant"]) == "zh-Hant"
+    assert served_language(code, ["en", "zh-Hans"]) is None
+    assert served_language(code, ["en", "zh"]) is None
+
+
+@pytest.mark.parametrize("code", ["zh-CN", "zh_SG", "ZH-HANS-CN"])
+def test_simplified_chinese_without_its_region(code: str) -> None:
+    assert served_language(code, ["zh-Hans", "zh-Hant"]) == "zh-Hans"
+    assert served_language(code, ["zh-Hant"]) is None
 
 
 def test_rows_at_v2() -> None:

@@ -55,3 +55,16 @@ def test_rows_and_bytes_out_of_range_are_errors(
     copy_rows(values, np.array((0, 1, 0, 2 * CAPACITY * WIDTH), np.int64)[:, None])
     with pytest.raises(error):
         copy_rows(values, np.array(move, np.int64)[:, None])
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 8), (1, 3, 8)])
+def test_strides_of_an_axis_of_length_one_have_no_meaning(shape: tuple[int, int, int]) -> None:
+    numbers = np.arange(np.prod(shape), dtype=np.float32)
+    strides = numbers.reshape(shape).strides
+    wanted = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
+    values = np.lib.stride_tricks.as_strided(numbers, shape, wanted)
+    source, target = shape[1] - 1, 0
+    expected = numbers.reshape(shape).copy()
+    expected[:, target] = expected[:, source]
+    copy_rows(values, np.array((source, target, 0, 32), np.int64)[:, None])
+    np.testing.assert_array_equal(numbers.reshape(shape), expected)

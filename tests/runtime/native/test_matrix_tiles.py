@@ -24,7 +24,7 @@ ROW_COUNTS = [1, 4, 5, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 97, 128, 1
 @pytest.fixture(autouse=True)
 def _tiles() -> Iterator[None]:
     if not native.allow_matrix_tiles(True):
-        pytest.skip("this processor has no AMX-INT8, or the system does not let it be used")
+        pytest.skip("the target or the processor has no AMX-INT8, or the system does not let it be used")
     yield
     native.allow_matrix_tiles(True)
 
