@@ -247,7 +247,7 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
     """The golden sentences. Raises BundleError if none can be read, or one is invalid or of an unknown pair."""
     sentences, problems = [], []
     try:
-        lines = _read_text(path / GOLDEN).decode("utf-8").splitlines()
+        lines = [line.decode("utf-8") for line in _read_text(path / GOLDEN).splitlines()]
     except (OSError, UnicodeError) as error:
         raise BundleError(path.name, [f"{GOLDEN} cannot be read ({type(error).__name__})"]) from error
     for number, line in enumerate(lines, start=1):
@@ -324,11 +324,23 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, checks_hash: 
 
 
 def _reference_problems(manifest: Manifest) -> list[str]:
-    """Files that the format or a variant requires and `files` does not list."""
+    """Files that the format or a variant requires and `files` does not list, and graphs outside their variant's folder.
+
+    `load_bundle` checks the hashes of a chosen variant by its folder.
+    """
     needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
-    for variant in manifest.variants.values():
-        needed += [graph.file for graph in (*variant.encoders, *variant.decoders)]
-    return [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
+    problems = []
+    for precision, variant in manifest.variants.items():
+        names = [graph.file for graph in (*variant.encoders, *variant.decoders)]
+        problems += [
+            f"{name} is not in the folder {precision}/ of its variant"
+            for name in names
+            if PurePosixPath(name).parts[:1] != (precision,)
+        ]
+        needed += names
+    return problems + [
+        f"{name} is not in the manifest's files" for name in needed if name not in manifest.files
+    ]
 
 
 def _manifest_problems(manifest: Manifest) -> list[str]:

@@ -45,6 +45,7 @@ class PooledModels:
             max_bytes, unload=lambda translator: starter.stop([translator]), listener=_Report(starter.metrics)
         )
         self._detector = ModelDetector()
+        self._num_models = 1  # models that share the sentence cache's bytes
         self._checked: WeakSet[PooledModel] = WeakSet()  # models whose golden sentences have been checked
 
     @property
@@ -58,6 +59,7 @@ class PooledModels:
         At the start (`old` is None) these are the models to preload. Later they are those in memory that have changed.
         """
         known = await in_daemon_thread(lambda: read_models(self._settings))
+        self._num_models = max(1, len(known))
         chosen = preloaded(known, self._settings) if old is None else []
         detector = self._detector.of(model.manifest for model in known)
         served, to_load = [], []
@@ -70,7 +72,7 @@ class PooledModels:
             if before is not None and is_same:
                 served.append(before)
                 continue
-            served.append(self._serve(model, detector, num_models=len(known)))
+            served.append(self._serve(model, detector))
             if model in chosen or (before is not None and before.translator.is_loaded):
                 to_load.append(served[-1])
         replaced = [model for model in old or () if model not in served]
@@ -87,7 +89,7 @@ class PooledModels:
         detector = self._detector.of(
             known.manifest if each is model else each.translator.manifest for each in old
         )
-        fresh = self._serve(known, detector, num_models=len(old))
+        fresh = self._serve(known, detector)
         to_load = [fresh] if is_forced or model.translator.is_loaded else []
         await self._load_beside(to_load, detector, replaced=[model])
         served = [fresh if each is model else each for each in old]
@@ -130,14 +132,11 @@ class PooledModels:
             await asyncio.shield(self.retire(models))
             raise
 
-    def _serve(self, known: KnownModel, detector: LazyDetector, *, num_models: int) -> ServedModel:
-        """A served model that the pool loads on demand. num_models: models that share the sentence cache's bytes."""
-        cache_bytes = self._settings.sentence_cache_bytes // num_models
+    def _serve(self, known: KnownModel, detector: LazyDetector) -> ServedModel:
+        """A served model that the pool loads on demand."""
 
         async def load() -> Translator:
-            translator = await self._load(
-                known, detector, cache_bytes=cache_bytes, is_checked=model in self._checked
-            )
+            translator = await self._load(known, detector, is_checked=model in self._checked)
             self._checked.add(model)
             return translator
 
@@ -153,9 +152,7 @@ class PooledModels:
         spec = known.spec
         return ServedModel(translator, spec.precision, known.path, spec.used_kernels, spec.provider)
 
-    async def _load(
-        self, known: KnownModel, detector: LazyDetector, *, cache_bytes: int, is_checked: bool
-    ) -> Translator:
+    async def _load(self, known: KnownModel, detector: LazyDetector, *, is_checked: bool) -> Translator:
         """Load, check and warm up one model. Raises as `ModelSource`.
 
         is_checked: whether its golden sentences were checked at an earlier load.
@@ -170,6 +167,7 @@ class PooledModels:
                 known.path.name, [f"it holds the model {loaded.manifest.name} now, not {known.name}"]
             )
         has_changed = loaded.manifest != known.manifest
+        cache_bytes = self._settings.sentence_cache_bytes // self._num_models
         translator = await self._starter.start(
             loaded, detector, cache_bytes=cache_bytes, is_checked=is_checked and not has_changed
         )

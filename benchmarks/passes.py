@@ -21,8 +21,9 @@ SEED = 20
 class Load:
     """The result of one closed-loop pass.
 
-    phases_ms: medians of the header Server-Timing. Its `other` is the rest of the latency: HTTP on both sides and, with
-    many clients, waiting for the core. CPU shares are of one core. rows_per_step: the mean.
+    phases_ms: medians of the header Server-Timing. The entry `other`, which the header lacks, is the rest of the
+    latency: HTTP on both sides and, with many clients, waiting for the server's CPU core. CPU shares are of one core.
+    rows_per_step: the mean.
     """
 
     num_clients: int

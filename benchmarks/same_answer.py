@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import sys
@@ -59,8 +60,8 @@ class BeamRequest:
     beam_size: int
 
     def options(self, runner: Runner) -> DecodingOptions:
-        """The default search options, up to the server's length limit."""
-        longest = min(len(self.source) - 1 + EXTRA_TARGET_LENGTH, runner.limits.max_target_length - 1)
+        """The default search options, with the length limit that the server would set."""
+        longest = min(len(self.source) + EXTRA_TARGET_LENGTH, runner.limits.max_target_length - 1)
         return DecodingOptions(
             beam_size=self.beam_size, num_hypotheses=self.beam_size, max_target_length=longest
         )
@@ -214,10 +215,13 @@ async def compare(
     )
 
 
-def explain(bundle: Bundle, requests: Sequence[BeamRequest], found: Comparison) -> Comparison:
-    """Add the margin to each difference whose scores are not a tie. Needs PyTorch and the bundle's weights."""
+def explain(bundle: Bundle, runner: Runner, requests: Sequence[BeamRequest], found: Comparison) -> Comparison:
+    """Add the margin to each difference in fp32 whose scores are not a tie.
+
+    If there is one, this needs PyTorch and the bundle's weights.
+    """
     unexplained = [one for one in found.differences if one.score_gap >= TIE]
-    if not unexplained:
+    if not unexplained or found.precision != "fp32":
         return found
     from benchmarks.oracles.answers import Task
     from benchmarks.oracles.reference import decision_margin
@@ -226,10 +230,10 @@ def explain(bundle: Bundle, requests: Sequence[BeamRequest], found: Comparison) 
     model = load_model(bundle.path / "weights")
     margins = {}
     for one in unexplained:
-        source = requests[one.sentence].source
-        margins[one.sentence] = decision_margin(
-            model, source, Task([source], one.beam_size, len(source) + EXTRA_TARGET_LENGTH)
-        )
+        request = requests[one.sentence]
+        longest = request.options(runner).max_target_length
+        task = Task([request.source], one.beam_size, longest)
+        margins[one.sentence] = decision_margin(model, request.source, task)
     differences = tuple(replace(one, margin=margins.get(one.sentence)) for one in found.differences)
     return replace(found, differences=differences)
 
@@ -241,8 +245,9 @@ def read_sources(files: Sequence[str], bundle: Bundle, count: int) -> list[Ids]:
     texts = list(dict.fromkeys(pair.source for name in files for pair in read_data(name)))
     random.Random(1).shuffle(texts)
     tokenizer = TaggedTokenizer(bundle)
-    sources = [tuple(tokenizer.encode(text).ids) for text in texts[: 2 * count]]
-    return [source for source in sources if len(source) <= bundle.manifest.max_source_length][:count]
+    sources = (tuple(tokenizer.encode(text).ids) for text in texts)
+    fitting = (source for source in sources if len(source) <= bundle.manifest.max_source_length)
+    return list(itertools.islice(fitting, count))
 
 
 def make_requests(sources: Sequence[Ids], *, seed: int) -> list[BeamRequest]:
@@ -286,9 +291,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Comparison:
-    """Compare one precision. Raises NoReferenceError if fp32 must be exported and cannot be."""
+    """Compare one precision. Raises NoReferenceError if fp32 must be exported and cannot be, ValueError if no source
+    fits the model.
+    """
     bundle = load_bundle(args.bundle)
     requests = make_requests(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
+    if not requests:
+        raise ValueError("the model takes no sentence of the data")
     runner = load_runner(
         load_bundle(reference_bundle(bundle, folder)) if precision == "fp32" else bundle,
         precision=precision,
@@ -297,7 +306,9 @@ def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Com
         num_threads=args.num_threads,
         kernels=args.kernels,
     )
-    return explain(bundle, requests, asyncio.run(compare(runner, requests, precision, seed=args.seed)))
+    return explain(
+        bundle, runner, requests, asyncio.run(compare(runner, requests, precision, seed=args.seed))
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -320,6 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 found.append(measure(args, precision, Path(folder)))
         except NoReferenceError as error:
             parser.error(f"fp32: {error}")
+        except ValueError as error:
+            parser.error(str(error))
         print(json.dumps(asdict(found[-1])), flush=True)
     result = {
         **run,

@@ -38,7 +38,7 @@ Rows = list[tuple[str, str, str]]
 
 
 def _cases(part: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The entries of a part that are cases, by name. Others are numbers about the whole part."""
+    """The cases of a part, by name: its entries that are dicts. Its other entries are about the whole part."""
     return {name: case for name, case in part.items() if isinstance(case, dict)}
 
 

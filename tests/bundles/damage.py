@@ -55,6 +55,13 @@ def set_field(path: str, value: Any) -> Change:
     return apply
 
 
+def move_graphs(bundle: Path) -> None:
+    """Rename the folder of the int8 graphs, also in the manifest."""
+    (bundle / "int8").rename(bundle / "other")
+    file = bundle / "manifest.json"
+    file.write_text(file.read_text("utf-8").replace('"int8/', '"other/'), "utf-8")
+
+
 def set_weight(value: float) -> Change:
     """A change of one float32 number of the int8 encoder's weights to a value."""
 

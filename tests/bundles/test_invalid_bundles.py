@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.bundles.damage import (
     Damage,
     damage_pieces,
     flip,
+    move_graphs,
     move_weights,
     put_folder,
     put_pipe,
@@ -79,6 +81,11 @@ OTHERS = [
         "weights in float_data", move_weights, "have 0 values in raw_data or in a file, and their shape has"
     ),
     Damage("graph of random bytes", flip("int8/native_encoder.onnx", 2000), "int8/native_encoder.onnx"),
+    Damage(
+        "graphs of another folder",
+        move_graphs,
+        "other/native_encoder.onnx is not in the folder int8/ of its variant",
+    ),
     Damage("no golden sentence", write("golden.jsonl", b""), "golden.jsonl holds no sentence"),
     Damage("golden: blank", write("golden.jsonl", b"\n"), "golden.jsonl: line 1: it: "),
     Damage("golden: not JSON", write("golden.jsonl", b"{}\nx\n"), "golden.jsonl: line 1: source: "),
@@ -123,6 +130,15 @@ def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> 
     with pytest.raises(OSError, match="is not a plain file"):
         open_file(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == num_open
+
+
+def test_a_golden_sentence_may_hold_any_separator_of_lines(bundle: Path) -> None:
+    file = bundle / "golden.jsonl"
+    first, *others = file.read_text("utf-8").splitlines()
+    golden = json.loads(first) | {"source": "a\u2028b\u2029c\x85d"}
+    file.write_text("\n".join([json.dumps(golden, ensure_ascii=False), *others, ""]), "utf-8")
+    update_hashes(bundle)
+    assert load_bundle(bundle).golden[0].source == golden["source"]
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])

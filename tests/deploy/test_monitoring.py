@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.monitoring import FOLDER, RULES, alerts, dashboard, dashboard_expressions, panels
+from tests.deploy.monitoring import FOLDER, RULES, alerts, dashboard, panels
 from tests.deploy.promql import read_expression
 from tests.house_rules.project import ROOT
 from tests.house_rules.test_links import anchors
@@ -97,12 +97,12 @@ def test_panels_have_descriptions_and_do_not_overlap() -> None:
 
 
 def test_every_query_is_limited_to_the_chosen_source_job_and_servers() -> None:
-    for panel in panels():
-        for target in panel["targets"]:
-            assert target["datasource"]["uid"] == "${datasource}"
-    for expression in dashboard_expressions():
-        for selector in read_expression(expression).selectors:
-            assert {"job", "instance"} <= selector.labels, selector.text
+    annotations = dashboard()["annotations"]["list"]
+    for query in [*annotations, *(target for panel in panels() for target in panel["targets"])]:
+        assert query["datasource"]["uid"] == "${datasource}"
+        for selector in read_expression(query["expr"]).selectors:
+            assert 'job="$job"' in selector.text, selector.text
+            assert 'instance=~"$instance"' in selector.text, selector.text
     names = [variable["name"] for variable in dashboard()["templating"]["list"]]
     assert names == ["datasource", "job", "instance"]
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_every_part_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_every_part_but_the_kernels_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     data = tmp_path / "pairs.tsv"
     data.write_text("The old station is open.\tDie alte Haltestelle ist offen.\n" * 3, "utf-8")
     output = tmp_path / "gpu.json"
@@ -32,7 +32,9 @@ def test_every_part_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     parts = json.loads(output.read_text("utf-8"))["parts"]
-    assert list(parts) == list(PARTS)
+    assert {name: part["status"] for name, part in parts.items()} == {
+        name: "skipped" if name == "kernels" else "ok" for name in PARTS
+    }
     assert parts["placement"]["elsewhere"] == 0
     assert parts["placement"]["decoder"]["CPUExecutionProvider"] > 10
     assert parts["batch_consistency"]["sentences"] == parts["agreement"]["sentences"] == 3

@@ -161,6 +161,8 @@ def test_a_report_of_several_runs_has_medians_or_the_figures_of_each_run(tmp_pat
     for run, chrf in zip(document["runs"], (None, 40.0, 60.0), strict=True):
         quality = {"chrf": chrf, "num_known": 9, "exact_share": 1.0, "against": "rest", "num_texts": 9}
         run |= {"quality": quality, "phases_ms": {"decode": {"mean": 2.0}}}
+    document["summary"] |= {"latency_p50_ms": {"median": 12.3456}, "latency_p99_ms": {"median": 12345.6}}
+    assert re.search("latency +p50 12.35 ms, .*p99 12346 ms", text_report(document))
     found = re.findall("quality under load +(nothing|chrF [0-9.]+)", text_report(document))
     assert found == ["nothing", "chrF 40.0", "chrF 60.0"]
     page = html_report(document)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from app.bundle import load_bundle
+from app.bundle import Bundle, load_bundle
 from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
@@ -20,6 +21,8 @@ from benchmarks.same_answer import (
     Hypotheses,
     decode_alone,
     decode_batched,
+    explain,
+    main,
 )
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 
@@ -87,6 +90,42 @@ def test_a_cancelled_sentence_is_counted(runner: Runner, requests: list[BeamRequ
             return decoding.num_cancelled
 
     assert asyncio.run(decode()) == 1
+
+
+def test_only_differences_in_fp32_are_explained(runner: Runner) -> None:
+    """So int8 needs neither PyTorch nor the bundle's weights."""
+    found = Comparison(
+        precision="int8",
+        num_sentences=1,
+        num_same_ids=0,
+        num_same=0,
+        score_gap=0.0,
+        num_cancelled=0,
+        most_running=1,
+        alone_s=1.0,
+        batched_s=1.0,
+        differences=(Difference(0, 4, score_gap=0.5),),
+    )
+    nothing = Bundle(Path("none"), load_bundle(BUNDLE).manifest, ())
+    assert explain(nothing, runner, [], found) is found
+
+
+def test_data_without_a_fitting_sentence_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.tsv").touch()
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "--data",
+                str(tmp_path / "empty.tsv"),
+                "--precisions",
+                "int8",
+                "--json",
+                str(tmp_path / "a.json"),
+            ]
+        )
+    assert "the model takes no sentence of the data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

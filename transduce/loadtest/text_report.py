@@ -98,8 +98,15 @@ def _quality(quality: dict[str, Any]) -> str:
 
 def _percentiles(percentiles: dict[str, float]) -> str:
     return ", ".join(
-        f"{name.replace('_', '.')} {percentiles[name]:.4g} ms" for name in SHOWN if name in percentiles
+        f"{name.replace('_', '.')} {_without_exponent(percentiles[name])} ms"
+        for name in SHOWN
+        if name in percentiles
     )
+
+
+def _without_exponent(value: float) -> str:
+    """A number of at least four significant digits."""
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def _spread(figures: dict[str, float]) -> str:

@@ -172,7 +172,7 @@ class ModelName(TypedDict):
 
 
 class UsageAnswer(TypedDict):
-    """The number of subwords and sentences of a request. Tokens are subwords, end tokens included."""
+    """The number of subwords and sentences of a request. Tokens are subwords, with language tags and end tokens."""
 
     source_tokens: int
     target_tokens: int

@@ -135,15 +135,12 @@ def test_bodies_that_are_no_upload(guarded: ServerProcess) -> None:
         assert http.post("/translate_file", content=chunks(), headers=form).status_code == 413
 
 
-def with_field(name: str, value: bytes) -> bytes:
-    """The body of an upload with the boundary x and a further field."""
-    fields = {"source": b"en", "target": b"de", "source_lang": b"en", "target_lang": b"de", name: value}
-    parts = [
-        b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % (field.encode(), content)
-        for field, content in fields.items()
-    ]
-    file = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\na\r\n--x--\r\n'
-    return b"".join([*parts, file])
+def post_with_field(
+    http: httpx.Client, path: str, name: str, value: bytes, headers: dict[str, str]
+) -> httpx.Response:
+    """Upload a file with a further field. The boundary is that of the content type in `headers`."""
+    fields = {"source": "en", "target": "de", "source_lang": "en", "target_lang": "de", name: value}
+    return http.post(path, data=fields, files={"file": ("a.txt", b"a")}, headers=headers)
 
 
 @pytest.mark.parametrize(("path", "name"), [("/translate_file", "api_key"), ("/v2/document", "glossary_id")])
@@ -160,7 +157,7 @@ def test_charsets_that_are_refused(
         "content-type": f"multipart/form-data; boundary=x; charset={charset}",
     }
     with guarded.client() as http:
-        answer = http.post(path, content=with_field(name, value), headers=headers)
+        answer = post_with_field(http, path, name, value, headers)
     assert answer.status_code == 415, answer.text
     assert "the charset must be one of utf-8, us-ascii, iso-8859-1" in answer.text
 
@@ -169,8 +166,7 @@ def test_charsets_that_are_refused(
 def test_charsets_that_clients_declare(guarded: ServerProcess, charset: str) -> None:
     headers = {"content-type": f"multipart/form-data; boundary=x; charset={charset}"}
     with guarded.client() as http:
-        content = with_field("api_key", OTHER_KEY.encode())
-        answer = http.post("/translate_file", content=content, headers=headers)
+        answer = post_with_field(http, "/translate_file", "api_key", OTHER_KEY.encode(), headers)
     assert answer.status_code == 200, answer.text
 
 
