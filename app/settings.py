@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="consecutive forward passes without any result after which a worker ends, as if it had died",
+        description="failed forwards in a row, of those not retried in halves, after which a worker ends",
     )
     max_worker_restarts: int = Field(
         5,

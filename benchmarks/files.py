@@ -1,9 +1,10 @@
 """Measure the cost of files that are slow to parse or write, by size, and the delay of other requests.
 
-Each file is sent with equal source and target language, so the server parses and writes it but translates nothing. The
-result has the CPU seconds of the file worker, and its peak memory in 10^6 bytes since its start. A worker that has used
-little memory reads several files. Meanwhile another connection requests /livez, and the result has the largest latency.
-Linux only.
+Each file is sent with equal source and target language, so the server parses and writes it but translates nothing. A
+file above a limit is refused, and its figures end at the refusal. The result has the CPU seconds of the file workers,
+about 0.1 of which is the start of a new one, and the peak memory of a worker in 10^6 bytes since its start. A worker
+that has used little memory reads several files. Meanwhile another connection requests /livez, and the result has the
+largest latency. Linux only.
 
     python -m benchmarks.files --output benchmarks/results/files.json
 """

@@ -137,11 +137,16 @@ def small_files_table(result: dict[str, Any]) -> str:
     for run in result["runs"]:
         groups.setdefault(run["case"], []).append(run)
     lines = [
-        (f"`{case}`", *(f"{run['cpu_s']:.2f}" for run in runs), max(run["livez_ms"] for run in runs))
+        (f"`{case}`", *map(_small_file_cell, runs), max(run["livez_ms"] for run in runs))
         for case, runs in groups.items()
     ]
     header = ("format and fragment", *(f"{size} KB, s" for size in SIZES_KB), "`/livez` at most, ms")
     return f"{table(header, lines)}\n\n{measured_on(result)}"
+
+
+def _small_file_cell(run: dict[str, Any]) -> str:
+    """The CPU seconds of a file, and its status if it was refused."""
+    return f"{run['cpu_s']:.2f}" + ("" if run["status"] == 200 else f" ({run['status']})")
 
 
 def large_files_table(result: dict[str, Any]) -> str:

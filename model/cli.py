@@ -205,16 +205,19 @@ def run_evaluate(args: argparse.Namespace) -> int:
     for specification, direction in product(args.data, directions_of(args)):
         pairs = [direction.of(pair) for pair in islice(read_data(specification), args.limit)]
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        found = translate(
-            model,
-            tokenizer,
-            sources,
-            beam_size=args.beam_size,
-            tag=direction.tag,
-            target_tokenizer=target_tokenizer,
-        )
-        scores = score(found, references)
         name = Path(specification).name + (" reversed" if direction.is_reversed else "")
+        try:
+            found = translate(
+                model,
+                tokenizer,
+                sources,
+                beam_size=args.beam_size,
+                tag=direction.tag,
+                target_tokenizer=target_tokenizer,
+            )
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        scores = score(found, references)
         if args.write is not None:
             columns = {"source": sources, "translation": found, "reference": references}
             _write_lines(args.write / name.replace(" ", "."), columns)

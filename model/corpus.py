@@ -230,6 +230,26 @@ class Direction:
         return Pair(pair.target, pair.source, pair.domain) if self.is_reversed else pair
 
 
+def _encoded(
+    pair: Pair, tag: str | None, tokenizer: Tokenizer, keep: Filter
+) -> tuple[Sequence[int], Sequence[int]] | str:
+    """The subwords of source and target, or the reason why the pair is left out."""
+    prefix = () if tag is None else (tokenizer.id_of(tag),)
+    try:
+        encoded = tokenizer.encode(pair.source)
+        source, target = (*prefix, *encoded.ids), tokenizer.encode_target(pair.target, encoded.verbatim_spans)
+    except TokenizerError:
+        return "unknown characters"
+    return keep.reason_against(source, target) or (source, target)
+
+
+def is_kept(pair: Pair, tokenizer: Tokenizer, keep: Filter, directions: Sequence[Direction]) -> bool:
+    """Whether `encode_corpus` keeps a pair in every direction, if no pair is varied. Raises as `encode_corpus`."""
+    return keep.reason_to_skip(pair) is None and not any(
+        isinstance(_encoded(one.of(pair), one.tag, tokenizer, keep), str) for one in directions
+    )
+
+
 def encode_corpus(
     pairs: Iterable[Pair],
     tokenizer: Tokenizer,
@@ -251,24 +271,15 @@ def encode_corpus(
     dropped: Counter[str] = Counter()
     both_ways = ((pair, direction) for pair in pairs for direction in directions)
     for pair, direction in tqdm(chain(both_ways, one_way), desc="encode", unit=" pairs", disable=None):
-        prefix = () if direction.tag is None else (tokenizer.id_of(direction.tag),)
         if reason := keep.reason_to_skip(pair):
             dropped[reason] += 1
             continue
-        one = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
-        try:
-            encoded = tokenizer.encode(one.source)
-            source, target = (
-                (*prefix, *encoded.ids),
-                tokenizer.encode_target(one.target, encoded.verbatim_spans),
-            )
-        except TokenizerError:
-            dropped["unknown characters"] += 1
+        varied = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
+        found = _encoded(varied, direction.tag, tokenizer, keep)
+        if isinstance(found, str):
+            dropped[found] += 1
             continue
-        if reason := keep.reason_against(source, target):
-            dropped[reason] += 1
-            continue
-        ids += [np.array(source, np.int32), np.array(target, np.int32)]
+        ids += [np.array(side, np.int32) for side in found]
         domains.append(names.setdefault(pair.domain, len(names)))
     if not ids:
         raise CorpusError("no pair is left to train on")

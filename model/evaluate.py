@@ -10,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from tqdm import tqdm
 
-from app.text.tokenizer import Tokenizer
+from app.text.tokenizer import Encoded, Tokenizer
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.corpus import Pair
 from model.search import beam_search, pad
@@ -74,7 +74,7 @@ def translate_greedily(
     vocabulary. Raises as `translate`.
     """
     target_tokenizer = target_tokenizer or tokenizer
-    encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
+    encoded = _encoded(model, tokenizer, texts, tag)
     order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
     translations = [""] * len(texts)
     for start in range(0, len(order), 64):
@@ -100,17 +100,32 @@ def translate(
 
     tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
     vocabulary. Raises TokenizerError if the vocabulary lacks the tag, and for a text that `Tokenizer.encode` refuses.
+    Raises ValueError for a text that is longer than the model's positions. No text is translated before the check.
     """
     if beam_size == 1:
         return translate_greedily(model, tokenizer, texts, tag=tag, target_tokenizer=target_tokenizer)
     target_tokenizer = target_tokenizer or tokenizer
     translations = []
-    for text in tqdm(texts, desc="translate", unit=" sentences", disable=None):
-        encoded = tokenizer.encode_tagged(text, tag)
+    all_encoded = _encoded(model, tokenizer, texts, tag)
+    for encoded in tqdm(all_encoded, desc="translate", unit=" sentences", disable=None):
         limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
         best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
         translations.append(target_tokenizer.decode(best.ids, encoded.verbatim_spans).text)
     return translations
+
+
+def _encoded(
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], tag: str | None
+) -> list[Encoded]:
+    """The subwords of each text. Raises as `translate`."""
+    encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
+    longest = model.config.max_length
+    for number, one in enumerate(encoded, start=1):
+        if len(one.ids) > longest:
+            raise ValueError(
+                f"text {number} has {len(one.ids)} subwords, and the model takes at most {longest}"
+            )
+    return encoded
 
 
 def greedy_bleu(

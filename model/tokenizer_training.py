@@ -16,6 +16,8 @@ from model.imported import read_sentencepiece
 # The most pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller, rare
 # subwords are chance.
 MAX_PAIRS = 500_000
+# SentencePiece leaves out longer sentences.
+MAX_SENTENCE_BYTES = 4192
 
 
 def train_tokenizer(
@@ -28,7 +30,8 @@ def train_tokenizer(
 ) -> None:
     """Train one byte-pair vocabulary (section 5.1) over both sides, and write it atomically to `output`.
 
-    Of more than MAX_PAIRS pairs, a random sample is used, which is the same in each run. Identity normalisation keeps
+    Of more than MAX_PAIRS pairs, a random sample is used, which is the same in each run. Sentences of more than
+    MAX_SENTENCE_BYTES in UTF-8 are left out. Identity normalisation keeps
     every character as it is. Digits are split, so that numbers are copied digit by digit. The vocabulary has all
     bytes. They spell characters of a target that the vocabulary and the source lack (`Tokenizer.encode_target`). tags:
     subwords that no text contains, one for each target language of a model that has several, such as >>de<<. Raises
@@ -53,10 +56,15 @@ def train_tokenizer(
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             unk_id=UNK_ID,
+            max_sentence_length=MAX_SENTENCE_BYTES,
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2]  # without the place in SentencePiece's code
+        reason = str(error).rpartition("] ")[2] or str(
+            error
+        )  # if possible, without the place in SentencePiece's code
+        if "sentences_.empty()" in reason:
+            reason = f"the text has no sentence of at most {MAX_SENTENCE_BYTES:,} bytes"
         raise ValueError(f"the vocabulary cannot be trained: {reason}") from error
     _write(output, model.getvalue())
 
@@ -65,12 +73,14 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
     """Write `vocabulary` to `output` with the tags in place of its rarest merged subwords.
 
     The size and all other ids stay, so training can continue from weights that use the old vocabulary. Raises
-    ValueError for a file that is no SentencePiece model, for a tag that the vocabulary already has, for two equal tags,
-    and for more tags than merged subwords.
+    ValueError for a file that is no SentencePiece model, for an empty tag, for one that the vocabulary already has, for
+    two equal tags, and for more tags than merged subwords.
     """
     model = read_sentencepiece(vocabulary)
     if len(set(tags)) < len(tags):
         raise ValueError("two tags are equal")
+    if "" in tags:
+        raise ValueError("a tag is empty")
     if known := {piece.piece for piece in model.pieces}.intersection(tags):
         raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
     # Merges are ordered by rank, and only later merges use the result of a merge. So the last merges can be replaced.

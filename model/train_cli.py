@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from app.text.tokenizer import Tokenizer
     from model.batches import Batches
     from model.config import ModelConfig
+    from model.corpus import Filter
     from model.options import TrainingOptions
     from model.transformer import Transformer
 
@@ -246,7 +247,7 @@ def run_train(args: argparse.Namespace) -> int:
         if group.is_first:
             write_config(args.run / "config.yaml", args)
         with stop_signals() as is_stopping:
-            trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)
+            trainer.train(dev, _bleu(args, tokenizer, model.config), is_stopping=is_stopping)
     return 0
 
 
@@ -304,12 +305,12 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     from model.lexicon import read_lexicon, word_pairs
 
     weights = dict(args.domain)
-    excluded = frozenset(name for name, weight in weights.items() if weight == 0)
+    dev_keep = _dev_filter(args, config)
     keep = Filter(
-        max_length=min(128, config.max_length),
+        max_length=dev_keep.max_length,
         strange_share=args.strange_share,
         typed_share=args.typed_share,
-        excluded=excluded,
+        excluded=dev_keep.excluded,
     )
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
     directions = directions_of(args)
@@ -319,7 +320,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
     key = {
         "files": file_facts(files),
-        "filter": {**dataclasses.asdict(keep), "excluded": sorted(excluded)},
+        "filter": {**dataclasses.asdict(keep), "excluded": sorted(keep.excluded)},
         "seed": args.seed,
         "tags": [one.tag for one in directions],
         "one_way": file_facts(files_of(args.one_way)),
@@ -337,7 +338,6 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
             one_way=one_way,
         ),
     )
-    dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
     dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
@@ -365,16 +365,28 @@ def _domain_counts(batches: Batches) -> dict[str, int]:
     return dict(zip(batches.corpus.domain_names, counts.tolist(), strict=True))
 
 
-def _bleu(args: argparse.Namespace, tokenizer: Tokenizer) -> Any:
-    """A function that scores a model on the first dev sentences, or None."""
+def _dev_filter(args: argparse.Namespace, config: ModelConfig) -> Filter:
+    """What selects the dev pairs for the loss and for BLEU."""
+    from model.corpus import Filter
+
+    excluded = frozenset(name for name, weight in args.domain if weight == 0)
+    return Filter(
+        max_length=min(128, config.max_length), max_ratio=100.0, strange_share=0.0, excluded=excluded
+    )
+
+
+def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> Any:
+    """A function that scores a model on the first of the dev pairs that the dev loss has, or None."""
     if args.bleu_sentences == 0:
         return None
     from itertools import islice
 
+    from model.corpus import is_kept
     from model.evaluate import greedy_bleu
 
-    pairs = list(islice(pairs_of(args.dev), args.bleu_sentences))
-    directions = directions_of(args)
+    keep, directions = _dev_filter(args, config), directions_of(args)
+    kept = (pair for pair in pairs_of(args.dev) if is_kept(pair, tokenizer, keep, directions))
+    pairs = list(islice(kept, args.bleu_sentences))
 
     def mean_bleu(model: Transformer) -> float:
         """The mean over the directions."""

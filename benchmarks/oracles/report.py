@@ -10,9 +10,13 @@ from benchmarks.oracles.comparison import KINDS
 # The smallest share of sentences with equal answers. Larger: rounding alone can fail a comparison. Smaller: a wrong
 # search may pass.
 MIN_SHARE_SAME = 0.99
-# Errors of scores are below this. A score is a sum of up to --max-target-length fp32 log-probabilities, and each has an
-# error of a few 1e-6.
+# Errors of Transduce's scores are below this. A score is a sum of up to --max-target-length fp32 log-probabilities, and
+# each has an error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
+# Errors of the other engines' scores are below this. A wrong convention, such as no end token, makes larger ones.
+# CTranslate2's score of one sentence is 0.0013 off with version 3.0.0 of the bundled model, and Transduce's 3e-6, both
+# against PyTorch in float64.
+OTHER_SCORE_TOLERANCE = 1e-2
 
 
 def has_passed(result: Mapping[str, Any]) -> bool:
@@ -21,9 +25,11 @@ def has_passed(result: Mapping[str, Any]) -> bool:
     result: its `own_scores` compare Transduce's scores with teacher-forced scores, by PyTorch and by Transduce.
     """
     rows, own_scores = result["comparisons"], result["own_scores"]
-    errors = [row["score_error"] for row in rows]
-    errors += [row[key] for row in own_scores for key in ("error_to_torch", "error_to_forced_target")]
-    return all(error is None or error < SCORE_TOLERANCE for error in errors) and all(
+    other_errors = [row["score_error"] for row in rows if row["score_error"] is not None]
+    errors = [row[key] for row in own_scores for key in ("error_to_torch", "error_to_forced_target")]
+    are_right = [error is None or error < SCORE_TOLERANCE for error in errors]
+    are_right += [error < OTHER_SCORE_TOLERANCE for error in other_errors]
+    return all(are_right) and all(
         row["num_same"] >= MIN_SHARE_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
         for row in rows
     )

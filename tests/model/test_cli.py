@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from app.text.tokenizer import Tokenizer
+from model.corpus import Pair
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
 from transduce.cli import main
@@ -18,7 +20,8 @@ from transduce.cli import main
 @pytest.mark.training
 def test_from_text_to_scores(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", pairs()[16:])
-    dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
+    too_long = Pair(300 * f"{pairs()[0].source} ", 300 * f"{pairs()[0].target} ", "")
+    dev = write_tsv(tmp_path / "dev.tsv", [*pairs()[:3], too_long, *pairs()[3:16]])
     spm, run, averaged = tmp_path / "t.spm", tmp_path / "run", tmp_path / "averaged"
     options = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
     done = run_transduce("tokenizer", *options)
@@ -54,7 +57,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     assert "data: 240 pairs" in trained.stderr
     longest = max(len(Tokenizer(spm).encode(pair.source).ids) for pair in pairs()[:16])
     (of_dev,) = (line for line in trained.stderr.splitlines() if line.startswith("dev: "))
-    assert f"longest source {longest};" in of_dev
+    assert f"longest source {longest}; left out: 1 too long" in of_dev
     assert run_transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0
     for beam_size in (1, 2):
         scored = run_transduce(
@@ -87,6 +90,11 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
             (pair.source, pair.target) for pair in pairs()[:3]
         ]
         assert BLEU().corpus_score(written["translation"], [written["reference"]]).score == row["bleu"]
+    for beam_size in (1, 2):
+        options = ("--checkpoint", averaged, "--data", dev, "--limit", 4, "--beam-size", beam_size)
+        failed = run_transduce("evaluate", *options)
+        assert failed.returncode == 1
+        assert re.search(r"dev\.tsv: text 4 has \d+ subwords, and the model takes at most 256", failed.stderr)
 
 
 @pytest.mark.server

@@ -62,10 +62,12 @@ def test_a_tag_is_added_once(tagged_path: Path, tmp_path: Path) -> None:
         add_tags(tagged_path, tmp_path / "again.spm", (FORWARD,))
 
 
-def test_two_equal_tags_are_an_error(tokenizer_path: Path, tmp_path: Path) -> None:
-    """SentencePiece does not load a vocabulary in which a subword occurs twice."""
+def test_two_equal_tags_and_an_empty_one_are_errors(tokenizer_path: Path, tmp_path: Path) -> None:
+    """SentencePiece does not load a vocabulary with such subwords."""
     with pytest.raises(ValueError, match="two tags are equal"):
         add_tags(tokenizer_path, tmp_path / "new.spm", (FORWARD, FORWARD))
+    with pytest.raises(ValueError, match="a tag is empty"):
+        add_tags(tokenizer_path, tmp_path / "new.spm", ("",))
     assert not (tmp_path / "new.spm").exists()
 
 

@@ -133,6 +133,13 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     assert tokenizer.has_word("the")
 
 
+def test_a_text_without_a_sentence_that_sentencepiece_takes_is_an_error(tmp_path: Path) -> None:
+    message = "the vocabulary cannot be trained: the text has no sentence of at most 4,192 bytes"
+    for text in ([], [Pair("a " * 3000, "b " * 3000, "")]):
+        with pytest.raises(ValueError, match=message):
+            train_tokenizer(text, tmp_path / "new.spm", vocab_size=400)
+
+
 def test_a_text_that_is_too_small_for_the_vocabulary_is_an_error(tmp_path: Path) -> None:
     message = r"the vocabulary cannot be trained: Vocabulary size too high \(20000\)\. Please set it to a value <= \d+"
     with pytest.raises(ValueError, match=message):
