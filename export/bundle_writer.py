@@ -393,7 +393,7 @@ def replace_folder(temporary: Path, output: Path) -> None:
     output.replace(old)
     try:
         temporary.replace(output)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         old.replace(output)
         raise
     shutil.rmtree(old)

@@ -14,9 +14,9 @@ MIN_SHARE_SAME = 0.99
 # each has an error of a few 1e-6.
 SCORE_TOLERANCE = 1e-3
 # Errors of the other engines' scores are below this. A wrong convention, such as no end token, makes larger ones.
-# CTranslate2's score of one sentence is 0.0013 off with version 3.0.0 of the bundled model, and Transduce's 3e-6, both
-# against PyTorch in float64.
-OTHER_SCORE_TOLERANCE = 1e-2
+# CTranslate2's scores are up to 0.013 off on an Intel Xeon with tile registers, and 7e-5 on an AMD EPYC. Transduce's
+# are up to 5e-5 off on both.
+OTHER_SCORE_TOLERANCE = 5e-2
 
 
 def has_passed(result: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import Tokenizer
-from export.bundle_writer import ExportError, write_bundle
+from export.bundle_writer import ExportError, replace_folder, write_bundle
 from export.model_card import render_card
 from export.portable import FormatError, read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
@@ -349,3 +349,23 @@ def test_a_checkpoint_without_a_tokenizer_is_an_error(tiny: Path, tmp_path: Path
     with pytest.raises(CheckpointError, match=r"checkpoint/tokenizer\.spm is missing"):
         read_checkpoint(checkpoint)
     assert names(tmp_path) == ["checkpoint"]
+
+
+def test_an_interrupted_replacement_keeps_the_old_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, output = tmp_path / "new", tmp_path / "bundle"
+    for folder in (new, output):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    replace = Path.replace
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path == new:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replace_folder(new, output)
+    assert [path.name for path in output.iterdir()] == ["bundle"]

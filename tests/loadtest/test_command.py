@@ -196,6 +196,7 @@ def test_every_run_has_another_seed_and_reports_it(server: SteadyServer, tmp_pat
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
+        (("http://127.0.0.1:1", "--burstiness", "1e-4"), "1e-4 is not 0.001 to 1000"),
         (("http://127.0.0.1:1", "--clients", "x"), "'x' is not a whole number of at least 1"),
         (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude each other"),
         (("http://127.0.0.1:1", "--sweep"), "--slo"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import tomllib
 from itertools import pairwise
@@ -65,7 +66,21 @@ def test_gaps_have_the_variation_of_their_kind() -> None:
     assert spread("bursty", 1.0) == pytest.approx(1.0, abs=0.03)
 
 
-@pytest.mark.parametrize("burstiness", [1e-3, 1e-310])
+@pytest.mark.parametrize("burstiness", [0.00099, 1001.0, math.inf])
+def test_a_burstiness_out_of_range_is_refused(burstiness: float) -> None:
+    """Smaller ones would draw gaps of 0 only, and larger ones end no draw."""
+    with pytest.raises(ValueError, match=r"burstiness must be 0\.001 to 1000"):
+        Arrivals((Phase(1.0, 1.0),), "bursty", burstiness)
+
+
+def test_the_smallest_burstiness_gives_uneven_gaps() -> None:
+    for seed in range(20):
+        times = Arrivals((Phase(10.0, 30.0),), "bursty", 1e-3).times_s(seed)
+        gaps = [second - first for first, second in pairwise(times)]
+        assert statistics.pstdev(gaps) > 5 * statistics.fmean(gaps)
+
+
+@pytest.mark.parametrize("burstiness", [1e-3, 1e3])
 def test_any_burstiness_gives_all_requests_a_time(burstiness: float) -> None:
     arrivals = Arrivals((Phase(1.0, 1.0), Phase(1.0, 1.0)), "bursty", burstiness)
     for seed in range(20):

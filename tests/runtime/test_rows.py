@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,7 +136,7 @@ def test_reordered_beams_continue_like_their_parents(runner: LoadedRunner) -> No
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 
-def test_the_former_content_of_a_row_has_no_effect(runner: LoadedRunner, tmp_path: Path) -> None:
+def test_the_former_content_of_a_row_has_no_effect(runner: LoadedRunner) -> None:
     long, short = np.append(random_ids(30, 15), EOS_ID).astype(np.int32), np.append(random_ids(31, 2), EOS_ID)
     step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 4)
     runner.encode([short.astype(np.int32)], [0])

@@ -13,7 +13,15 @@ import orjson
 from transduce.api_key import find_api_key
 from transduce.arguments import above_zero, not_negative, number, positive
 from transduce.errors import CommandError, ExitCode
-from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
+from transduce.loadtest.arrivals import (
+    DEFAULT_BURSTINESS,
+    KINDS,
+    MAX_BURSTINESS,
+    MIN_BURSTINESS,
+    Arrivals,
+    ClosedLoop,
+    Phase,
+)
 from transduce.loadtest.dialects import DIALECTS, RequestSpec
 from transduce.loadtest.document import DEFAULT_MIN_OK
 from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, RunPlan, Target
@@ -75,7 +83,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--burstiness",
-        type=above_zero,
+        type=_burstiness,
         default=DEFAULT_BURSTINESS,
         metavar="X",
         help="shape of bursty arrivals; 1 is Poisson, smaller is burstier (default: %(default)g)",
@@ -324,6 +332,13 @@ def _option(text: str) -> tuple[str, Any]:
         return name, orjson.loads(value)
     except orjson.JSONDecodeError:
         return name, value  # a value that is not JSON is a string
+
+
+def _burstiness(text: str) -> float:
+    found = number(text)
+    if not MIN_BURSTINESS <= found <= MAX_BURSTINESS:
+        raise argparse.ArgumentTypeError(f"{text} is not {MIN_BURSTINESS} to {MAX_BURSTINESS}")
+    return found
 
 
 def _phases(text: str) -> tuple[Phase, ...]:

@@ -17,6 +17,8 @@ ArrivalKind = Literal["poisson", "constant", "bursty"]
 KINDS: tuple[ArrivalKind, ...] = ("poisson", "constant", "bursty")
 # Shape of the gamma distribution; smaller values give burstier arrivals.
 DEFAULT_BURSTINESS = 0.2
+# With smaller shapes all gaps are drawn as 0. Larger ones give even arrivals, as `constant` does.
+MIN_BURSTINESS, MAX_BURSTINESS = 0.001, 1000
 # The shortest gap, if the mean is 1. Small shapes draw many gaps of 0, and gaps that are all 0 cannot be scaled.
 MIN_GAP = 1e-100
 
@@ -45,11 +47,11 @@ class Arrivals:
     burstiness: float = DEFAULT_BURSTINESS
 
     def __post_init__(self) -> None:
-        """Raises ValueError without phases, or if a rate, duration or the burstiness is not above 0."""
+        """Raises ValueError without phases, if a rate or duration is not above 0, or for a burstiness out of range."""
         if not self.phases or any(phase.rate <= 0 or phase.duration_s <= 0 for phase in self.phases):
             raise ValueError("the rate and duration of every phase must be above 0")
-        if self.burstiness <= 0:
-            raise ValueError("burstiness must be above 0")
+        if not MIN_BURSTINESS <= self.burstiness <= MAX_BURSTINESS:
+            raise ValueError(f"burstiness must be {MIN_BURSTINESS} to {MAX_BURSTINESS}")
 
     @classmethod
     def at(cls, rate: float, duration_s: float, kind: ArrivalKind = "poisson") -> Arrivals:
