@@ -16,10 +16,9 @@ from benchmarks.machine import ROOT
 from benchmarks.server_process import (
     NO_CACHE,
     Process,
-    environment_without_settings,
     serve_command,
 )
-from transduce.free_port import free_port
+from transduce.local_server import environment_without_settings, free_port
 
 NUM_REQUESTS = 1000
 END_LIMIT_S = 60.0

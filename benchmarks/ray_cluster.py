@@ -21,7 +21,7 @@ import psutil
 import yaml
 
 from benchmarks.machine import ROOT
-from transduce.free_port import free_port
+from transduce.local_server import free_port
 
 # Seconds after which a start counts as failed. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 240.0

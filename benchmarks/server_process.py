@@ -19,13 +19,12 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.machine import ROOT
-from transduce.free_port import free_port
+from transduce.local_server import PREFIX, environment_without_settings, free_port
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 120.0
 END_LIMIT_S = 10.0
 POLL_S = 0.005
-PREFIX = "TRANSDUCE_"
 # The cores of this process before it pins itself.
 ALL_CORES = frozenset(os.sched_getaffinity(0))
 # Settings without the sentence cache and without coalescing, so that the server decodes every sentence.
@@ -205,8 +204,3 @@ class ServerProcess(Process):
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024 / 1e6
-
-
-def environment_without_settings() -> dict[str, str]:
-    """The environment for a measured server, which must not inherit settings. They are read in any case."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}

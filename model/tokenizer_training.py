@@ -60,12 +60,10 @@ def train_tokenizer(
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2] or str(
-            error
-        )  # if possible, without the place in SentencePiece's code
-        if "sentences_.empty()" in reason:
+        reason = str(error).rpartition("] ")[2]  # without the place in SentencePiece's code
+        if "sentences_.empty()" in str(error):
             reason = f"the text has no sentence of at most {MAX_SENTENCE_BYTES:,} bytes"
-        raise ValueError(f"the vocabulary cannot be trained: {reason}") from error
+        raise ValueError(f"the vocabulary cannot be trained: {reason or error}") from error
     _write(output, model.getvalue())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,9 +13,8 @@ from typing import Self
 import httpx
 
 from transduce.errors import CommandError
-from transduce.free_port import LOOPBACK, free_port
+from transduce.local_server import LOOPBACK, PREFIX, environment_without_settings, free_port
 
-PREFIX = "TRANSDUCE_"
 # Seconds until a server that is not ready counts as failed. If too small, a large model on a busy machine fails to
 # start.
 START_LIMIT_S = 300.0
@@ -51,9 +49,7 @@ class OwnServer:
         """
         self._port = free_port()
         command = [sys.executable, "-m", "transduce", "serve", "--host", LOOPBACK, "--port", str(self._port)]
-        environment = {
-            name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)
-        }
+        environment = environment_without_settings()
         # The output is a file, and a line for each request would fill it.
         environment[f"{PREFIX}LOG_LEVEL"] = "warning"
         self._output = tempfile.TemporaryFile()  # closed in __exit__

@@ -53,7 +53,7 @@ class Outcomes:
             self.end(sequence, DeadlineExceeded("the request's time ran out"))
         stats.num_expired += len(sequences)
 
-    def fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
+    def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
         """End a sequence with an error, and log it."""
         fields: dict[str, Field] = {"request_id": sequence.request_id, "problem": error.message}
         log_event(logger, logging.ERROR, "sentence_failed", fields=fields)
@@ -64,14 +64,15 @@ class Outcomes:
     def fail_invalid(self, invalid: list[Sequence], num_decoded: int, stats: StepStats) -> None:
         """Fail the sequences without scores after a call that decoded num_decoded sequences.
 
-        Raises EngineFailure as `count_failed_forward`, which it calls if no sequence has scores.
+        If no sequence has scores, the forward counts as failed. Raises EngineFailure after max_consecutive_failures of
+        these in a row.
         """
         for sequence in invalid:
-            self.fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
+            self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
         if len(invalid) < num_decoded:
             self._num_failures = 0
         elif invalid:
-            self.count_failed_forward()
+            self._count_failed_forward()
 
     def fail_encodings(
         self, failures: Iterable[tuple[Sequence, EngineFailure]], num_encoded: int, stats: StepStats
@@ -79,19 +80,19 @@ class Outcomes:
         """Fail sequences whose encoding has failed alone, of num_encoded.
 
         If all have failed, each counts as a failed forward. Otherwise the encoder works, and the cause is in these
-        sequences. Raises EngineFailure as `count_failed_forward`.
+        sequences. Raises EngineFailure after max_consecutive_failures of these in a row.
         """
         errors = dict(failures)
         for sequence, error in errors.items():
-            self.fail(sequence, error, stats)
+            self._fail(sequence, error, stats)
         if len(errors) == num_encoded:
             for _ in errors:
-                self.count_failed_forward()
+                self._count_failed_forward()
 
     def recover(self, error: EngineFailure, stats: StepStats) -> None:
         """Restart all running sequences after a failed call, or fail the only one.
 
-        Raises EngineFailure as `count_failed_forward`.
+        Raises EngineFailure after max_consecutive_failures failed forwards in a row.
         """
         running = self._scheduler.running
         self.has_failed = True
@@ -103,10 +104,10 @@ class Outcomes:
                 self._batch.remove(sequence)
             stats.num_retried += len(self._scheduler.split_running())
         else:
-            self.fail(next(iter(running)), error, stats)
-            self.count_failed_forward()
+            self._fail(next(iter(running)), error, stats)
+            self._count_failed_forward()
 
-    def count_failed_forward(self) -> None:
+    def _count_failed_forward(self) -> None:
         """Count a forward that failed for every sequence in it.
 
         Raises EngineFailure after max_consecutive_failures in a row.

@@ -109,9 +109,7 @@ class LogWriter:
             self._is_cut = not data[:num_written].endswith(b"\n")
         if num_written >= len(head):
             self._num_reported = num_dropped
-        ends = itertools.accumulate(map(len, batch), initial=len(head))
-        next(ends)
-        num_failed = sum(end > num_written for end in ends)
+        num_failed = sum(len(head) + end > num_written for end in itertools.accumulate(map(len, batch)))
         with self._lock:
             self.num_dropped += num_failed
             self._num_bytes -= len(data) - len(head)

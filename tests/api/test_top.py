@@ -32,7 +32,7 @@ from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from transduce.cli import main
 from transduce.client.wire import Endpoint
 from transduce.errors import ExitCode
-from transduce.free_port import free_port
+from transduce.local_server import free_port
 from transduce.top.frame import Frame, compare, quantile
 from transduce.top.scrape import Scrape, Scraper
 from transduce.top.view import view

@@ -16,7 +16,7 @@ import pytest
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ROOT
 from tests.e2e.conftest import SERVE
-from transduce.free_port import free_port
+from transduce.local_server import free_port
 
 NUM_REQUESTS = 200
 # Bytes that the pipe holds, as few as Linux permits.

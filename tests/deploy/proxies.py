@@ -16,7 +16,7 @@ import pytest
 from tests.api.certificates import trusting
 from tests.api.server_process import HANG_TIMEOUT_S
 from tests.house_rules.project import ROOT
-from transduce.free_port import free_port
+from transduce.local_server import free_port
 
 FOLDER = ROOT / "deploy" / "proxy"
 # The folders of the programs: the environment's, and that of `make envoy`.

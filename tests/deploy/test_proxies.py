@@ -18,7 +18,7 @@ from tests.api.conftest import echo_command, tokenizer_path
 from tests.api.echo import release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 from tests.deploy.proxies import FOLDER, PROXIES, running
-from transduce.free_port import free_port
+from transduce.local_server import free_port
 
 __all__ = ["echo_command", "tokenizer_path"]  # fixtures
 TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import Traffic
+from benchmarks.soak import ROW_CACHES, Traffic
 from tests.api.server_process import ServerProcess
+from tests.faults import soak
 from tests.faults.chaos import BUNDLED
 from tests.faults.soak import Sample, problems, sample_memory, slope, words
 
@@ -63,6 +64,14 @@ def test_traffic_goes_on_while_no_server_answers() -> None:
     client = ShortTraffic(port, 1, ["a"])
     client.run(time.monotonic() + 0.1)
     assert client.counts.keys() == {"connection failed"}
+
+
+def test_row_caches_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "processes_of", lambda pid: [pid, pid + 1])
+    monkeypatch.setattr(soak, "private_memory", lambda _pid: {ROW_CACHES: 2.0, "kernels": 3.0, "files": 1.0})
+    client = ShortTraffic(1, 1, ["a"])
+    client.counts["200"] = 7
+    assert next(sample_memory(1, [client], num_requests=7)) == Sample(7, 8e6, 4e6)
 
 
 @pytest.mark.parametrize(
