@@ -250,7 +250,6 @@ class ModelHost:
             await old.released()
             serving = set(models)
             await self._source.retire([model for model in old if model not in serving])
-            self._service.free_old_models()
 
     def _on_engine_death(self, engine: Engine) -> None:
         """Report the death of an engine that serves requests, and any death during the first load.

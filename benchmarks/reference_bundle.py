@@ -101,13 +101,14 @@ def _is_exportable(bundle: Bundle) -> bool:
         and not manifest.tag_follows_source
         and manifest.has_distinct_placeholders
         and manifest.shortlist is None
+        and manifest.alignment is not None
         and manifest.decoding.length_penalty is LengthPenalty.WU
         and bundle.file("source.spm").read_bytes() == bundle.file("target.spm").read_bytes()
     )
 
 
 def alignment_option(manifest: Manifest) -> dict[str, str]:
-    """The option `--alignment` of `transduce export`; empty for the default."""
+    """The option `--alignment` of `transduce export`; empty for a model without one, which cannot be exported."""
     found = manifest.alignment
     return {} if found is None else {"--alignment": f"{found.layer}:{','.join(map(str, found.heads))}"}
 

@@ -29,6 +29,7 @@ from transduce.loadtest.percentiles import rank_of
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import run
+from transduce.loadtest.sample import OK
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload, built_in
 from transduce.sizing.capacity import Capacity, capacity, lengths_of
@@ -60,7 +61,10 @@ def measured_ms(result: RunResult) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Run:
-    """Latencies of a run at one rate in ms, by percentile. is_valid: whether the tester kept its times."""
+    """Latencies of a run at one rate in ms, by percentile.
+
+    is_valid: whether the tester kept its times, and all requests were answered.
+    """
 
     simulated: dict[str, float]
     measured: dict[str, float]
@@ -88,7 +92,8 @@ def points(
             arrivals = Arrivals.at(share * saturated, seconds)
             plan = RunPlan(Target(url), workload, arrivals, seed=100 + number)
             result = run(plan)
-            runs[share].append(Run(simulated_ms(costs, plan), measured_ms(result), result.is_valid))
+            is_valid = result.is_valid and set(result.outcomes) == {OK}
+            runs[share].append(Run(simulated_ms(costs, plan), measured_ms(result), is_valid))
         if number + 1 < num_passes:
             costs = measure(Target(url), workload, seconds=seconds / 4)
     return [
@@ -159,6 +164,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40.0, help="duration of a run (default: 40)")
     parser.add_argument("--passes", type=int, default=5, help="runs at each load (default: 5)")
     args = parser.parse_args()
+    if len(ALL_CORES) < 2:
+        parser.error("needs two cores: one for the server and one for the tester")
     result = measured("benchmarks.sizing", lambda: measure_all(seconds=args.seconds, num_passes=args.passes))
     print(json.dumps(result["figures"], indent=1))
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

@@ -87,12 +87,16 @@ def read_variables(file: BufferedIOBase) -> dict[str, NDArray[Any]]:
 
 
 def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
-    """A variable in fp32, without a copy if it is in fp32. Raises KeyError.
+    """A variable in fp32, without a copy if it is in fp32.
 
-    A quantised variable is divided by its scale, which is one number for each row or for all rows.
+    A quantised variable is divided by its scale, which is one number for each row or for all rows. Raises KeyError for
+    a missing variable, and ValueError for a scale of another size.
     """
     values = variables[name].astype(np.float32, copy=False)
     scale = variables.get(f"{name}_scale")
     if scale is None:
         return values
+    if scale.size not in (1, *values.shape[:1]):
+        rows = f"{len(values)} rows" if values.shape else "one number"
+        raise ValueError(f"{BINARY}: {name}_scale has {scale.size} numbers, and {name} has {rows}")
     return values / scale.astype(np.float32).reshape(-1, *(1 for _ in values.shape[1:]))

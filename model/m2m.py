@@ -29,7 +29,7 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
-    search_fields,
+    search_defaults,
     size_problems,
     weight_problems,
 )
@@ -72,6 +72,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     problems += missing_weights(folder)
     facts: dict[str, Any] = {}
     search: dict[str, Any] = {}
+    defaults = (1, 1.0)
     weights: dict[str, Tensor] = {}
     try:
         facts = read_json(folder / CONFIG, is_optional=True)
@@ -79,6 +80,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
             problem = f"model_type of {CONFIG} is {MIXTURE_OF_EXPERTS!r}: mixtures of experts are not served"
             raise UnusableModel(folder, [f"{problem}; the dense models of NLLB-200 are"])
         search = read_json(folder / GENERATION, is_optional=True)
+        defaults = search_defaults(facts, search)
         weights = {} if problems else read_weights(folder)
     except UnusableModel:
         raise
@@ -92,7 +94,6 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         problems = weight_problems(facts, weights, is_pre_norm=True, has_bias=False)
     if problems or vocabulary is None:
         raise UnusableModel(folder, problems)
-    decoding = search_fields(facts, search)
     longest = int(facts["max_position_embeddings"])
     order = piece_order(vocabulary.ids, [vocabulary.proto])
     try:
@@ -115,8 +116,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         target_spm=spm,
         tags=(),  # a language token is no tag: it may begin any source and any target
         num_left_out=num_left_out([vocabulary.proto], ids),
-        beam_size=int(decoding.get("num_beams") or 1),
-        length_penalty=float(decoding.get("length_penalty", 1.0)),
+        beam_size=defaults[0],
+        length_penalty=defaults[1],
         language_tokens=vocabulary.languages,
         tag_follows_source=vocabulary.tag_follows_source,
     )

@@ -33,7 +33,7 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
-    search_fields,
+    search_defaults,
     size_problems,
     table_state,
     weight_problems,
@@ -69,13 +69,13 @@ POST_NORM, PRE_NORM = "marian", "pegasus"
 class Files:
     """The content of a folder, as Hugging Face has it.
 
-    facts: config.json. search: `search_fields`. vocabularies: of sources and of targets; the same object if the model
-    has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of the
-    vocabularies. is_own: whether the files are Marian's own.
+    facts: config.json. search: beam size and length penalty. vocabularies: of sources and of targets; the same object
+    if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of
+    the vocabularies. is_own: whether the files are Marian's own.
     """
 
     facts: Mapping[str, Any]
-    search: Mapping[str, Any]
+    search: tuple[int, float]
     vocabularies: tuple[dict[str, int], dict[str, int]]
     weights: Mapping[str, Tensor]
     sentencepieces: tuple[Any, Any]
@@ -139,7 +139,7 @@ def _huggingface_files(folder: Path) -> Files:
     elif _needs_target_vocabulary(folder, facts):
         missing = f"{TARGET_VOCABULARY} is missing; by {CONFIG} source and target have their own embeddings"
         raise UnusableModel(folder, [missing])
-    search = search_fields(facts, read_json(folder / GENERATION, is_optional=True))
+    search = search_defaults(facts, read_json(folder / GENERATION, is_optional=True))
     return Files(facts, search, (source, target), read_weights(folder), (source_spm, target_spm))
 
 
@@ -161,7 +161,7 @@ def _own_files(folder: Path) -> Files:
     vocabularies = vocabulary, vocabulary if target is source else checked_vocabulary(target)
     return Files(
         found.facts,
-        found.facts,
+        found.search,
         vocabularies,
         found.weights,
         found.sentencepieces,
@@ -215,8 +215,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
         target_spm=reordered(protos[1], orders[1], target),
         tags=tuple(piece for piece in orders[0] if is_tag(piece)),
         num_left_out=sum(left_out),
-        beam_size=int(files.search.get("num_beams") or 1),
-        length_penalty=float(files.search.get("length_penalty", 1.0)),
+        beam_size=files.search[0],
+        length_penalty=files.search[1],
         shortlist=None if files.shortlist is None else _shortlist(files.shortlist, rows[0], rows[1]),
     )
 

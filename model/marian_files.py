@@ -7,7 +7,7 @@ the names, shapes and fields of Hugging Face's Marian, so that `model.marian` ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,42 +15,31 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.huggingface_files import OUTPUT_TABLE, PICKLE, SHARED, SOURCE_TABLE, SSRU, TARGET_TABLE
-from model.imported import EOS, PAD, read_sentencepiece
-from model.marian_binary import BinaryError, MarianShortlist, is_shortlist, read_arrays, read_shortlist
-
-YAML_CONFIG = "special:model.yml"
-# Options with the values that this network supports.
-NEEDED: dict[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention", "rnn", None),
-    "transformer-postprocess-emb": ("d", "", None),
-    "transformer-ffn-depth": (2, None),
-    "transformer-decoder-ffn-depth": (2, 0, None),
-    "transformer-train-position-embeddings": (False, None),
-    "transformer-train-positions": (False, None),
-    "transformer-no-projection": (False, None),
-    "transformer-no-bias": (False, None),
-    "transformer-tied-layers": ([], None),
-    "transformer-depth-scaling": (False, True, None),  # changes only the initial weights
-    "output-omit-bias": (False, None),
-    "lemma-dim-emb": (0, None),
-}
-# What is done before a sub-layer, after it and at the end of a stack. n normalises, a adds the residual, and d is
-# dropout, which is left out.
-PREPROCESS, POSTPROCESS, TOP = (
-    "transformer-preprocess",
-    "transformer-postprocess",
-    "transformer-postprocess-top",
+from model.imported import PAD, read_sentencepiece
+from model.marian_binary import (
+    ACTIVATION_SCALE,
+    BinaryError,
+    MarianShortlist,
+    is_shortlist,
+    read_arrays,
+    read_shortlist,
 )
-POST_NORM = ("", "an", "")
-# The number of positions of every Marian model of Hugging Face.
-MAX_POSITIONS = 512
-# Beam size and length penalty of an .npz file without them, where Marian itself has 12 and 0.0. Then those of a binary
-# file without them, which are Firefox's.
-SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
+from model.marian_options import (
+    YAML_CONFIG,
+    config_facts,
+    has_ssru,
+    is_output_tied,
+    is_source_tied,
+    option_problems,
+    search_options,
+)
+
+# The most arrays that a message names.
+MAX_SHOWN = 10
 # A vocabulary, and those of sources and of targets where both have one.
 YAML, SPM = "*vocab.yml", "*vocab*.spm"
 YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", "trgvocab*.spm")
@@ -62,13 +51,14 @@ SOURCE, TARGET = "source.spm", "target.spm"
 class MarianFiles:
     """The content of a folder.
 
-    facts: the fields of config.json. vocabularies: of sources and of targets, one object if they are the same. The
-    padding is a new last piece with a row of zeros, because Marian's decoder starts with zeros. weights: by the names
-    of Hugging Face. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of the
-    vocabularies; None if there is none.
+    facts: the fields of config.json. search: beam size and length penalty. vocabularies: of sources and of targets, one
+    object if they are the same. The padding is a new last piece with a row of zeros, because Marian's decoder starts
+    with zeros. weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of sources and of
+    targets. shortlist: by the ids of the vocabularies; None if there is none.
     """
 
     facts: dict[str, Any]
+    search: tuple[int, float]
     vocabularies: tuple[dict[str, int], dict[str, int]]
     weights: dict[str, Tensor]
     sentencepieces: tuple[Any, Any]
@@ -88,35 +78,22 @@ def read_marian_files(folder: Path) -> MarianFiles:
     if YAML_CONFIG not in arrays:
         raise ValueError(f"{path.name} has no {YAML_CONFIG}")
     options = _yaml(arrays.pop(YAML_CONFIG).tobytes().rstrip(b"\0"), YAML_CONFIG)
-    problems = [
-        f"{name} of {YAML_CONFIG} is {options.get(name)!r}; it must be {_alternatives(known)}"
-        for name, known in NEEDED.items()
-        if options.get(name) not in known
-    ]
-    if _steps(options) != POST_NORM:
-        found = ", ".join(f"{name} {options.get(name) or ''!r}" for name in (PREPROCESS, POSTPROCESS, TOP))
-        problems.append(
-            f"{YAML_CONFIG} has {found}; these must be '', 'dan', ''. In pre-norm, Marian normalises the queries of "
-            "attention, but not the keys and values, which this network cannot express"
-        )
-    if _has_ssru(options) and options.get("dec-cell") != "ssru":
-        problems.append(f"dec-cell of {YAML_CONFIG} is {options.get('dec-cell')!r}; it must be 'ssru'")
-    if problems:
+    if problems := option_problems(options):
         raise ValueError("; ".join(problems))
-    source, target = vocabularies = _vocabularies(folder, are_tables_shared=_is_source_tied(options))
+    search = search_options(options, is_binary=path.suffix == ".bin")
+    source, target = vocabularies = _vocabularies(folder, are_tables_shared=is_source_tied(options))
+    remaining = _Arrays(arrays)
     try:
-        facts = _facts(options, source, target) | _search(options, is_binary=path.suffix == ".bin")
-        weights = _weights(_Arrays(arrays), options)
+        weights = _weights(remaining, options)
     except KeyError as error:
         raise ValueError(f"{path.name} has no {error.args[0]}") from error
+    if unread := remaining.names():
+        shown = ", ".join(unread[:MAX_SHOWN]) + (", ..." if len(unread) > MAX_SHOWN else "")
+        raise ValueError(f"{path.name} has arrays that this network does not have: {shown}")
     source_spm, target_spm = map(read_sentencepiece, _sentencepiece_paths(folder))
-    return MarianFiles(
-        facts, vocabularies, weights, (source_spm, target_spm), _shortlist(folder, source, target)
-    )
-
-
-def _alternatives(known: Sequence[Any]) -> str:
-    return " or ".join(repr(value) for value in known if value is not None)
+    shortlist = _shortlist(folder, source, target)
+    facts = config_facts(options, source, target)
+    return MarianFiles(facts, search, vocabularies, weights, (source_spm, target_spm), shortlist)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -135,26 +112,6 @@ def _shortlist(folder: Path, source: dict[str, int], target: dict[str, int]) -> 
         return read_shortlist(path, num_source=len(source) - 1, num_target=len(target) - 1)
     except BinaryError as error:
         raise ValueError(f"{path.name} cannot be read: {error}") from error
-
-
-def _has_ssru(options: Mapping[str, Any]) -> bool:
-    """Whether the decoder has SSRUs in the place of self-attention."""
-    return options.get("transformer-decoder-autoreg") == "rnn"
-
-
-def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is done before and after a sub-layer and at the end of a stack, without dropout."""
-    return tuple((options.get(name) or "").replace("d", "") for name in (PREPROCESS, POSTPROCESS, TOP))
-
-
-def _is_source_tied(options: Mapping[str, Any]) -> bool:
-    """Whether source and target have the same embedding."""
-    return bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
-
-
-def _is_output_tied(options: Mapping[str, Any]) -> bool:
-    """Whether the target's embedding is the output's weight."""
-    return bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
 
 
 def _vocabularies(folder: Path, *, are_tables_shared: bool) -> tuple[dict[str, int], dict[str, int]]:
@@ -224,7 +181,7 @@ def _yaml(content: bytes, name: str) -> dict[str, Any]:
     """A YAML mapping as plain data. Raises ValueError."""
     try:
         found = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{name} is not YAML") from error
     if not isinstance(found, dict):
         raise ValueError(f"{name} is not a table of YAML")  # noqa: TRY004 - the file is wrong, not a type
@@ -243,61 +200,48 @@ def _vocabulary(path: Path) -> dict[str, int]:
         loader.dispose()
 
 
-def _facts(
-    options: Mapping[str, Any], source: Mapping[str, int], target: Mapping[str, int]
-) -> dict[str, Any]:
-    """The fields of Hugging Face's config.json. Raises KeyError for an option that is missing."""
-    return {
-        "model_type": "marian",
-        "share_encoder_decoder_embeddings": _is_source_tied(options),
-        "tie_word_embeddings": _is_output_tied(options),
-        "scale_embedding": True,
-        "d_model": options["dim-emb"],
-        "encoder_layers": options["enc-depth"],
-        "decoder_layers": options["dec-depth"],
-        "decoder_cell": SSRU if _has_ssru(options) else None,
-        "encoder_attention_heads": options["transformer-heads"],
-        "decoder_attention_heads": options.get("transformer-heads-decoder") or options["transformer-heads"],
-        "encoder_ffn_dim": options["transformer-dim-ffn"],
-        "decoder_ffn_dim": options.get("transformer-decoder-dim-ffn") or options["transformer-dim-ffn"],
-        "activation_function": options.get("transformer-ffn-activation", "swish"),
-        "vocab_size": len(source),
-        "decoder_vocab_size": len(target),
-        "eos_token_id": source.get(EOS),
-        "pad_token_id": source[PAD],
-        "decoder_start_token_id": target[PAD],
-        "max_position_embeddings": MAX_POSITIONS,
-    }
-
-
-def _search(options: Mapping[str, Any], *, is_binary: bool) -> dict[str, Any]:
-    """The fields of Hugging Face's generation_config.json. is_binary: whether the weights are in a .bin file."""
-    beam_size, length_penalty = BINARY_SEARCH if is_binary else SEARCH
-    normalize = options.get("normalize")
-    return {
-        "num_beams": int(options.get("beam-size") or beam_size),
-        "length_penalty": float(length_penalty if normalize is None else normalize),
-    }
-
-
 class _Arrays:
-    """The arrays of a file as tensors. Each one is removed when it is read. A missing one raises KeyError."""
+    """The arrays of a file as tensors. Each one is removed when it is read.
+
+    A missing one raises KeyError. One without numbers, or of another number of dimensions than needed, raises
+    ValueError.
+    """
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
 
+    def names(self) -> list[str]:
+        """The arrays that nothing has read, without scales of activations."""
+        return sorted(name for name in self._arrays if not name.endswith(ACTIVATION_SCALE))
+
+    def output(self, name: str) -> Tensor:
+        """The output's own matrix (outputs, inputs). Since 2019, Marian stores it so, and adds a t to its name."""
+        return self.matrix(name) if name in self._arrays else torch.from_numpy(self._stored(f"{name}t"))
+
     def matrix(self, name: str) -> Tensor:
         """A matrix (outputs, inputs), which Marian stores as (inputs, outputs)."""
-        values = self._arrays.pop(name).astype(np.float32, copy=False)
-        return torch.from_numpy(np.ascontiguousarray(values.T))
+        return torch.from_numpy(np.ascontiguousarray(self._stored(name).T))
+
+    def _stored(self, name: str) -> NDArray[np.float32]:
+        """A matrix as it is stored."""
+        values = self._floats(name)
+        if values.ndim != 2:
+            raise ValueError(f"the array {name} has the shape {values.shape}; it must have two dimensions")
+        return values
+
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        values = self._arrays.pop(name)
+        if values.dtype.kind not in "fiu":
+            raise ValueError(f"the array {name} has the type {values.dtype}; it must have numbers")
+        return np.asarray(values, np.float32)
 
     def vector(self, name: str) -> Tensor:
         """A vector."""
-        return torch.from_numpy(self._arrays.pop(name).astype(np.float32).reshape(-1))
+        return torch.from_numpy(self._floats(name).reshape(-1))
 
     def table(self, name: str) -> Tensor:
         """A table (entries, columns) with a last row of zeros, that of the padding."""
-        return _padded(torch.from_numpy(self._arrays.pop(name).astype(np.float32, copy=False)))
+        return _padded(torch.from_numpy(self._stored(name)))
 
     def linear(self, ours: str, weight: str, bias: str) -> dict[str, Tensor]:
         """The weights of a linear layer."""
@@ -317,15 +261,15 @@ def _weights(arrays: _Arrays, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights by the names of Hugging Face. Raises KeyError for a missing one."""
     bias = arrays.vector("decoder_ff_logit_out_b")
     weights = {"final_logits_bias": torch.cat([bias, torch.zeros(1)])[None]}
-    if _is_source_tied(options):
+    if is_source_tied(options):
         weights[SHARED] = arrays.table("Wemb")
     else:
         weights |= {SOURCE_TABLE: arrays.table("encoder_Wemb"), TARGET_TABLE: arrays.table("decoder_Wemb")}
-    if not _is_output_tied(options):
-        weights[OUTPUT_TABLE] = _padded(arrays.matrix("decoder_ff_logit_out_W"))
+    if not is_output_tied(options):
+        weights[OUTPUT_TABLE] = _padded(arrays.output("decoder_ff_logit_out_W"))
     for stack, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for layer in range(options[depth]):
-            weights |= _layer(arrays, stack, layer, has_ssru=stack == "decoder" and _has_ssru(options))
+            weights |= _layer(arrays, stack, layer, has_ssru=stack == "decoder" and has_ssru(options))
     return weights
 
 

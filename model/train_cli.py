@@ -66,7 +66,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         action=ConfigFile,
         metavar="FILE.yaml",
-        help="read options from a file; those that follow on the command line replace its values",
+        help="read options from a file; those that follow on the command line replace its values, or add to them "
+        "if they may be repeated",
     )
     add_data_arguments(parser, is_required=False)
     add_direction_arguments(parser)
@@ -319,6 +320,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     data_pairs, one_way, dev_pairs = pairs_of(args.data), one_way_pairs(args, with_words), pairs_of(args.dev)
     files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
     key = {
+        "specifications": [args.data, args.one_way, args.one_way_reverse],
         "files": file_facts(files),
         "filter": {**dataclasses.asdict(keep), "excluded": sorted(keep.excluded)},
         "seed": args.seed,
@@ -369,7 +371,7 @@ def _dev_filter(args: argparse.Namespace, config: ModelConfig) -> Filter:
     """What selects the dev pairs for the loss and for BLEU."""
     from model.corpus import Filter
 
-    excluded = frozenset(name for name, weight in args.domain if weight == 0)
+    excluded = frozenset(name for name, weight in dict(args.domain).items() if weight == 0)
     return Filter(
         max_length=min(128, config.max_length), max_ratio=100.0, strange_share=0.0, excluded=excluded
     )

@@ -12,7 +12,7 @@ from app.engine.row_recorder import RowRecorder
 from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.observability.tracing import Tracing
-from app.runtime.memory import collect_if_grown, release_memory
+from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
 from app.stores.usage import Usage
 from app.translator import Models
@@ -59,7 +59,6 @@ class Service:
         )
         self._accepts_work = True
         self._collection: asyncio.TimerHandle | None = None
-        self._has_old_models = False
         self._no_inflight = asyncio.Event()
         self._on_close: set[Callable[[], None]] = set()
 
@@ -125,8 +124,9 @@ class Service:
 
         def close() -> None:
             nonlocal is_closed
-            is_closed = True
-            task.cancel()
+            if not is_closed:  # draining may begin twice, and each cancellation needs its own `uncancel`
+                is_closed = True
+                task.cancel()
 
         self._on_close.add(close)
         try:
@@ -152,14 +152,6 @@ class Service:
                 self._no_inflight.set()
                 self._collect_when_idle()
 
-    def free_old_models(self) -> None:
-        """Free the models that were replaced, once no request is in progress.
-
-        Only a collection of garbage frees them, because they are in reference cycles.
-        """
-        self._has_old_models = True
-        self._collect_when_idle()
-
     def _collect_when_idle(self) -> None:
         """Collect garbage once no request has been in progress for IDLE_S."""
         if self._collection is not None:
@@ -168,12 +160,7 @@ class Service:
 
     def _collect(self) -> None:
         self._collection = None
-        if self.num_inflight:
-            return
-        if self._has_old_models:
-            self._has_old_models = False
-            release_memory()
-        else:
+        if not self.num_inflight:
             collect_if_grown()
 
     async def drained(self, timeout_s: float) -> bool:

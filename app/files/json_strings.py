@@ -15,6 +15,9 @@ from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, UnitF
 INSIDE_QUOTES = r'[^"\\]*+(?:\\.[^"\\]*+)*'
 _TOKEN = re.compile(rf'"{INSIDE_QUOTES}"|[^\s"]')
 _COLON = re.compile(r"\s*:")
+# An escaped character beyond ASCII, and an escaped slash. Before each is an even number of backslashes.
+_ESCAPED_CHARACTER = re.compile(r"(?<!\\)(?:\\\\)*+\\u(?!00[0-7])")
+_ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*+\\/")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
 
 
@@ -42,14 +45,14 @@ def _check(text: str) -> None:
 
 
 def _slots(text: str) -> Iterator[Slot]:
-    is_ascii = text.isascii() and "\\u" in text
+    is_ascii = text.isascii() and _ESCAPED_CHARACTER.search(text) is not None
     for match in _TOKEN.finditer(text):
         raw = match.group()
         if raw[0] != '"' or _COLON.match(text, match.end()):
             continue
         value = json.loads(raw)
         if is_translatable(value):
-            spelling = _StringStyle(is_ascii, "\\/" in raw)
+            spelling = _StringStyle(is_ascii, _ESCAPED_SLASH.search(raw) is not None)
             yield Slot(match.start(), match.end(), text_unit(value), spelling)
 
 

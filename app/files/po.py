@@ -87,9 +87,10 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
     plural = single if entry.plural is None else entry.plural.value
     # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
     sources = {index: plural if index > 0 or len(entry.targets) == 1 else single for index in entry.targets}
-    if not any(map(is_translatable, sources.values())) or not all(map(is_xml_text, sources.values())):
+    texts = set(sources.values())  # at most two, however many forms there are
+    if not any(map(is_translatable, texts)) or not all(map(is_xml_text, texts)):
         return []
-    units = {source: text_unit(source) for source in sources.values()}
+    units = {text: text_unit(text) for text in texts}
     # gettext shows an empty form as it is, so all forms are written, or none.
     group = entry.source.start if len(entry.targets) > 1 else None
     return [

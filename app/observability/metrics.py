@@ -165,7 +165,7 @@ class Metrics:
         )
         self.stream_first_seconds = LockFreeHistogram(
             "transduce_stream_first_event_seconds",
-            "From a stream's request to its first event",
+            "From the arrival of a stream's request to its first event",
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         ).labels()

@@ -21,10 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """A worker in a thread of this process."""
+    """A worker in a thread of this process. When it ends, it lets its runner go, whose memory is then free.
+
+    The worker, its engine and their callbacks are in reference cycles, so a collection of garbage frees these later.
+    """
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        self._runner: Runner | None = runner
+        self._limits = runner.limits
         self._core: EngineCore | None = None
         self._thread: threading.Thread | None = None
         self._has_exited = False
@@ -33,7 +37,7 @@ class ThreadWorker:
     @property
     def limits(self) -> Limits:
         """As `Worker.limits`."""
-        return self._runner.limits
+        return self._limits
 
     @property
     def step_started_at(self) -> float | None:
@@ -47,6 +51,7 @@ class ThreadWorker:
 
     def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
         """As `Worker.start`."""
+        assert self._runner is not None
         self._loop = asyncio.get_running_loop()
         self._core = EngineCore(
             self._runner, settings, report=lambda report: self._call_loop(lambda: listener.on_report(report))
@@ -58,8 +63,8 @@ class ThreadWorker:
 
     def put(self, message: Message) -> None:
         """As `Worker.put`."""
-        assert self._core is not None
-        self._core.inbox.put(message)
+        if self._core is not None:
+            self._core.inbox.put(message)
 
     def close(self) -> None:
         """As `Worker.close`. Abandons a thread whose step never returns."""
@@ -79,6 +84,7 @@ class ThreadWorker:
 
     def _on_exit(self, has_died: bool, listener: WorkerListener) -> None:
         self._has_exited = True
+        self._runner = self._core = None
         listener.on_exit(WorkerExit(has_died))
 
     def _call_loop(self, callback: Callable[[], None]) -> None:

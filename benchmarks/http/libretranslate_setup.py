@@ -46,10 +46,12 @@ def ensure_environment(folder: Path = ENVIRONMENT) -> Path:
 
 
 def _version(python: Path) -> str:
+    """The version of LibreTranslate that this Python has; empty if it has none, or does not run."""
     code = "from importlib import metadata; print(metadata.version('libretranslate'))"
-    if not python.exists():
+    try:
+        done = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
         return ""
-    done = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True, timeout=60)
     return done.stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""The garbage collection that the server runs between requests, and the caller's key for an address."""
+"""Garbage collection between requests, the end of reading when draining begins, and the caller's key of an address."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from app.api.http.middleware import caller_address
 from app.api.service import Phase, Service
+from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.runtime.memory import limit_pauses
 from app.stores.glossaries import GlossaryStore
@@ -51,6 +52,29 @@ def test_garbage_is_collected_once_no_request_is_in_progress(monkeypatch: pytest
         asyncio.run(run())
     finally:
         gc.enable()
+
+
+def test_a_body_that_is_read_while_draining_begins_twice_gets_one_error() -> None:
+    cleans_up = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await cleans_up.wait()
+
+    async def run() -> None:
+        service = Service(Metrics(), GlossaryStore(None))
+        task = asyncio.create_task(service.while_open(work()))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            service.start_draining(accepts_work=False)
+        await asyncio.sleep(0.01)
+        cleans_up.set()
+        with pytest.raises(NotReady):
+            await task
+
+    asyncio.run(run())
 
 
 def test_a_large_request_starts_no_collection_of_all_objects() -> None:

@@ -78,3 +78,9 @@ def test_the_wait_counts_towards_the_deadline(server: ServerProcess) -> None:
     late, in_time = answers_after_pause(server, 0.6, hurried, patient)
     assert late[0] == 504
     assert in_time[0] == 200
+
+
+def test_the_time_to_a_streams_first_event_begins_with_the_requests_arrival(server: ServerProcess) -> None:
+    ((status, _),) = answers_after_pause(server, 0.5, request("/v1/translate/stream", BODY))
+    assert status == 200
+    assert server.metric("transduce_stream_first_event_seconds_sum") > 0.4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchmarks.http.context import (
     rotated,
     running_servers,
 )
-from benchmarks.http.libretranslate_setup import write_packages
+from benchmarks.http.libretranslate_setup import REQUIREMENT, ensure_environment, write_packages
 from benchmarks.http.models import LibreTranslate, ModelFormats, choices_as_json, read_choices
 from benchmarks.http.overhead import bodies_of, requests
 from benchmarks.http.parts import best_layout, subjects_of
@@ -307,3 +308,22 @@ def test_a_package_of_libretranslate_translates_as_the_weights_do(
     ids = [*map(str, processor.encode(text)), str(processor.eos_id())]
     expected = by_ids.translate_batch([ids])[0].hypotheses[0]
     assert [processor.piece_to_id(piece) for piece in pieces] == [int(token) for token in expected]
+
+
+@pytest.mark.parametrize("problem", [PermissionError(), subprocess.TimeoutExpired("python", 60)])
+def test_an_environment_whose_python_does_not_run_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if command[1] == "-c":
+            raise problem
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    monkeypatch.setattr(subprocess, "run", run)
+    ensure_environment(tmp_path)
+    assert [command[-1] for command in commands] == [str(tmp_path), REQUIREMENT]

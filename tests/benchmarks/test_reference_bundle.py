@@ -31,6 +31,7 @@ def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
         {"ends_source": False},
         {"tag_follows_source": True},
         {"has_distinct_placeholders": False},
+        {"alignment": None},
         {"decoding": DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.POWER, alpha=1.0)},
         {"language_pairs": pairs_between({"en": "<en>", "de": "<de>"})},
     ],

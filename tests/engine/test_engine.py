@@ -16,6 +16,7 @@ import pytest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import LAST_STEP_TIMEOUT_S, Engine
 from app.engine.limits import EngineLimits
+from app.engine.messages import Stop
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import StepStats
@@ -363,10 +364,12 @@ def test_closing_an_idle_engine_and_one_that_never_started() -> None:
         engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
         await engine.close(HANG_TIMEOUT_S)
-        engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
+        worker = ThreadWorker(FakeRunner())
+        engine = Engine([worker], settings=SETTINGS)
         engine.start()
         await asyncio.wait_for(engine.close(HANG_TIMEOUT_S), HANG_TIMEOUT_S)
         assert not engine.health().is_alive
+        worker.put(Stop())  # has no effect
 
     asyncio.run(scenario())
 

@@ -169,9 +169,12 @@ def test_the_event_loops_timer_follows_the_later_deadline() -> None:
             assert (await future).hypotheses
             # Without effect, because the sentence is answered.
             engine.join(future, request_id="c", caller="", deadline=time.monotonic() + HANG_TIMEOUT_S)
+            runner.gate.clear()
             late = submit(engine, [6, EOS])
             engine.join(late, request_id="b", caller="", deadline=time.monotonic() + 0.01)
-            assert (await late).hypotheses
+            await asyncio.sleep(0.05)
+            runner.gate.set()
+            assert (await late).hypotheses, "an earlier deadline has no effect"
         return True
 
     run_with_deadlines(scenario)

@@ -147,8 +147,11 @@ def tokenizer_of(folder: Path) -> Any:
         return transformers.MarianTokenizer.from_pretrained(folder)
 
 
-def write_npz(folder: Path, output: Path) -> None:
-    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, vocabularies in YAML, the .spm."""
+def write_npz(folder: Path, output: Path, *, is_old: bool = False) -> None:
+    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, vocabularies in YAML, the .spm.
+
+    is_old: store an output matrix of its own as Marian did before 2019.
+    """
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))
     state = load_file(folder / "model.safetensors")
@@ -188,11 +191,21 @@ def write_npz(folder: Path, output: Path) -> None:
         tables = {f"model.{stack}.embed_tokens.weight": f"{stack}_Wemb" for stack in ("encoder", "decoder")}
     arrays |= {marian_name: state[hf_name][:-1].numpy() for hf_name, marian_name in tables.items()}
     if not is_tied:
-        arrays["decoder_ff_logit_out_W"] = state["lm_head.weight"][:-1].T.contiguous().numpy()
+        matrix = state["lm_head.weight"][:-1].numpy()
+        old = {"decoder_ff_logit_out_W": np.ascontiguousarray(matrix.T)}
+        arrays |= old if is_old else {"decoder_ff_logit_out_Wt": matrix}
     for name, tensor in state.items():
         if key := npz_name(name):
             arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
     np.savez(output / "opus.npz", **arrays)  # type: ignore[arg-type]
+
+
+def change_npz(folder: Path, options: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+    """Replace options and arrays in a folder that `write_npz` has written, or add them."""
+    found = dict(np.load(folder / "opus.npz")) | (arrays or {})
+    changed = yaml.safe_load(found["special:model.yml"].tobytes().rstrip(b"\0")) | options
+    found["special:model.yml"] = np.frombuffer(yaml.safe_dump(changed).encode(), np.int8)
+    np.savez(folder / "opus.npz", **found)
 
 
 def npz_name(name: str) -> str | None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions, LengthPenalty
@@ -247,27 +246,6 @@ def test_marians_own_files_are_the_same_model(npz: Path) -> None:
     ]
     assert different == ["embedding.positions"]
     assert (found.beam_size, found.length_penalty) == (1, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "needed"),
-    [
-        ("transformer-decoder-autoreg", "average-attention", "'self-attention' or 'rnn'"),
-        ("transformer-train-positions", True, "False"),
-        ("transformer-ffn-depth", 3, "2"),
-    ],
-)
-def test_an_unsupported_network_of_marian_is_refused(
-    npz: Path, option: str, value: object, needed: str
-) -> None:
-    arrays = dict(np.load(npz / "opus.npz"))
-    options = yaml.safe_load(arrays["special:model.yml"].tobytes().rstrip(b"\0")) | {option: value}
-    arrays["special:model.yml"] = np.frombuffer(yaml.safe_dump(options).encode(), np.int8)
-    np.savez(npz / "opus.npz", **arrays)
-    with pytest.raises(
-        UnusableModel, match=f"{option} of special:model.yml is {value!r}; it must be {needed}$"
-    ):
-        read_marian(npz)
 
 
 def test_a_missing_array_is_named(npz: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions, LengthPenalty
@@ -19,7 +20,7 @@ from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
 from model import ctranslate2_files
-from model.ctranslate2_binary import read_variables
+from model.ctranslate2_binary import floats, read_variables
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
@@ -127,6 +128,13 @@ def test_weights_of_int8_are_close(tmp_path: Path) -> None:
     for name, tensor in reference.items():
         step = tensor.abs().amax(dim=-1, keepdim=True) / 127 if tensor.dim() > 1 else 0.0
         assert bool(((found[name] - tensor).abs() <= 0.51 * step + 1e-6).all()), name
+
+
+@pytest.mark.parametrize(("shape", "size"), [((2, 4), 3), ((2, 4), 4), ((2, 4), 0), ((), 2)])
+def test_a_scale_of_another_size_is_refused(shape: tuple[int, ...], size: int) -> None:
+    variables: dict[str, NDArray[Any]] = {"x": np.ones(shape, np.int8), "x_scale": np.ones(size, np.float32)}
+    with pytest.raises(ValueError, match=f"model.bin: x_scale has {size} numbers, and x has "):
+        floats(variables, "x")
 
 
 def test_variables_that_are_stored_once_become_separate_tensors(tmp_path: Path) -> None:

@@ -95,6 +95,19 @@ def test_a_search_without_normalization_stays_one(tmp_path: Path) -> None:
     assert read_marian(tmp_path).length_penalty == 0.0
 
 
+@pytest.mark.parametrize("bits", [8, 32])
+def test_an_output_matrix_of_its_own_is_read(tmp_path: Path, bits: int) -> None:
+    theirs = FirefoxModel(has_two=True, bits=bits)
+    theirs.options |= {"tied-embeddings": False}
+    table = theirs.arrays["decoder_Wemb"]
+    theirs.arrays["decoder_ff_logit_out_Wt"] = -table
+    theirs.write(tmp_path / "theirs")
+    read = read_marian(tmp_path / "theirs")
+    _, targets = our_ids(theirs, read, tmp_path)
+    found = read.state["embedding.output_weight"][[targets[each] for each in range(theirs.num_target)]]
+    assert np.allclose(found, -table, atol=1e-6)
+
+
 # --- the bundle
 
 
@@ -187,6 +200,16 @@ def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
         ({"dec-cell": "gru"}, r"dec-cell of special:model\.yml is 'gru'; it must be 'ssru'"),
         ({"transformer-tied-layers": [1, 1]}, r"transformer-tied-layers of special:model\.yml is \[1, 1\]"),
         ({"transformer-decoder-ffn-depth": 1}, "transformer-decoder-ffn-depth of special"),
+        ({"transformer-rnn-projection": True}, r"transformer-rnn-projection of special:model\.yml is True"),
+        (
+            {"layer-normalization": True},
+            r"layer-normalization of special:model\.yml is True; it must be False in a decoder of SSRUs",
+        ),
+        ({"beam-size": 0}, r"beam-size of special:model\.yml is 0; it must be a whole number of at least 1"),
+        (
+            {"dec-depth": 1},
+            r"alphas\.bin has arrays that this network does not have: decoder_l2_context_Wk, .+, \.\.\.$",
+        ),
         ({"dec-depth": 3}, r"model\.ende\.intgemm\.alphas\.bin has no decoder_l3_rnn_Wf"),
     ],
 )

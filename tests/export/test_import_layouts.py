@@ -7,10 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-import yaml
 
 from app.bundle import load_bundle
 from app.bundle_tokenizers import load_tokenizers
@@ -23,7 +21,7 @@ from model.config import BOS_ID
 from model.imported import FIRST, NEVER, ImportedModel, UnusableModel, masked_bias
 from model.marian import read_marian
 from model.transformer import Transformer
-from tests.export.marian_folder import tokenizer_of, write_marian, write_npz
+from tests.export.marian_folder import change_npz, tokenizer_of, write_marian, write_npz
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
 from transduce.cli import main
@@ -82,15 +80,18 @@ def test_logits_are_those_of_transformers(tmp_path: Path, layout: dict[str, Any]
     assert float(found[..., never].max()) < NEVER / 2, "no translation has a made-up piece"
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "pre-norm"])
-def test_marians_own_files_are_the_same_model_with_marians_own_positions(tmp_path: Path, layout: str) -> None:
+def test_marians_own_files_are_the_same_model_with_marians_own_positions(
+    tmp_path: Path, layout: str, is_old: bool
+) -> None:
     marian = write_marian(tmp_path / "theirs", **LAYOUTS[layout])
     with torch.no_grad():  # Marian has no padding: its decoder starts with zeros
         for tables in (marian.get_encoder().embed_tokens, marian.get_decoder().embed_tokens, marian.lm_head):
             tables.weight[-1] = 0
         marian.final_logits_bias[0, -1] = 0
     marian.save_pretrained(tmp_path / "theirs")
-    write_npz(tmp_path / "theirs", tmp_path / "npz")
+    write_npz(tmp_path / "theirs", tmp_path / "npz", is_old=is_old)
     reference, found = read_marian(tmp_path / "theirs"), read_marian(tmp_path / "npz", max_length=64)
     assert found.config == reference.config
     assert (found.source_spm, found.target_spm) == (reference.source_spm, reference.target_spm)
@@ -197,19 +198,16 @@ def test_it_is_not_exported_to_other_formats(
         ({"tied-embeddings-all": False, "tied-embeddings-src": False}, "opus.npz has no encoder_Wemb"),
         (
             {"tied-embeddings-all": False, "tied-embeddings": False},
-            "opus.npz has no decoder_ff_logit_out_W",
+            "opus.npz has no decoder_ff_logit_out_Wt",
         ),
     ],
 )
 def test_unsupported_options_and_missing_arrays_are_refused(
-    tmp_path: Path, changes: dict[str, object], message: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     write_marian(tmp_path / "theirs")
     write_npz(tmp_path / "theirs", tmp_path / "npz")
-    arrays = dict(np.load(tmp_path / "npz" / "opus.npz"))
-    options = yaml.safe_load(arrays["special:model.yml"].tobytes().rstrip(b"\0")) | changes
-    arrays["special:model.yml"] = np.frombuffer(yaml.safe_dump(options).encode(), np.int8)
-    np.savez(tmp_path / "npz" / "opus.npz", **arrays)
+    change_npz(tmp_path / "npz", changes)
     with pytest.raises(UnusableModel) as found:
         read_marian(tmp_path / "npz")
     assert message in str(found.value)

@@ -7,9 +7,11 @@ section for each call of the runner. FOLDER: a manifest and an fp16 variant.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import math
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,7 +36,8 @@ BEAM_SIZE = 4
 
 
 def main(folder: Path) -> None:
-    """Load the runner, and make each kind of call. Then load it with each switch, and decode one step."""
+    """Load the runner, make each kind of call, and free it. Then load it with each switch, and decode one step."""
+    gc.disable()
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     with section("load"):
         runner = load(folder, manifest)
@@ -85,6 +88,11 @@ def main(folder: Path) -> None:
     for name, targets in (("reorder", [2, 3]), ("swap", [1, 0])):
         with section(name):
             runner.reorder(np.array([0, 1], np.int32), np.array(targets, np.int32), columns, 0 * columns)
+    last_reference = weakref.ref(runner)
+    with section("end"):
+        del runner
+    # Without a collection of garbage, which may come much later: the GPU's memory is free at once.
+    assert last_reference() is None
     cuda_choice.BUDGET_S = 0.0
     cuda_choice.MAX_SHARE = math.inf  # each switch is chosen
     for switch in cuda_choice.SWITCHES:

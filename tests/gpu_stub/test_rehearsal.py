@@ -175,3 +175,7 @@ def test_short_sentences_are_not_padded_to_a_much_longer_one(trace: Trace) -> No
     found = launches(trace.section("encode far lengths"))
     assert found["flash"] == 2 * NUM_LAYERS
     assert sum(found.values()) == 2 * (12 * NUM_LAYERS + 8)
+
+
+def test_a_runner_frees_its_memory_when_its_last_reference_goes(trace: Trace) -> None:
+    assert kinds(trace.section("end"))["free"] > 0

@@ -240,8 +240,8 @@ def test_runs_with_their_own_seeds_and_their_median() -> None:
     assert min(medians) <= latency_of_all(runs)["p50"] <= max(medians)
 
 
-def test_a_server_without_keep_alive() -> None:
-    """HTTP/1.0: every response ends with its connection and has no length."""
+def test_a_server_without_keep_alive_behind_a_proxy() -> None:
+    """HTTP/1.0: every response ends with its connection and has no length. Server-Timing has two lines."""
 
     def serve(listener: socket.socket) -> None:
         while True:
@@ -253,7 +253,8 @@ def test_a_server_without_keep_alive() -> None:
                 connection.recv(100_000)
                 usage = b'{"source_tokens":1,"target_tokens":1,"sentences":1}'
                 body = b'{"translations":[{"text":"Ja."}],"usage":' + usage + b"}"
-                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + body)
+                timing = b"Server-Timing: decode;dur=2\r\nserver-timing: proxy;dur=3\r\n"
+                connection.sendall(b"HTTP/1.0 200 OK\r\n" + timing + b"\r\n" + body)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
@@ -263,6 +264,7 @@ def test_a_server_without_keep_alive() -> None:
     thread.join(5)
     assert result.outcomes == {"ok": 30}
     assert result.num_connections == 45
+    assert {name: phase["p50"] for name, phase in result.phases_ms.items()} == {"decode": 2.0, "proxy": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +272,9 @@ def test_a_server_without_keep_alive() -> None:
     [
         ("tokenise;dur=0.5, decode;dur=12", {"tokenise": 0.5, "decode": 12.0}),
         ('cache;desc="hit, or not";dur=1.5', {"cache": 1.5}),
+        (r'cache;desc="3\", or; dur=9";dur="1.5", total;dur=2', {"cache": 1.5, "total": 2.0}),
+        ('cache;desc="not closed;dur=3, total;dur=2', {}),
+        (";, ;dur", {}),
         ("", {}),
         ("miss, total;dur=x", {}),
         ("a;dur=nan, b;dur=inf, c;dur=-inf, d;dur=2", {"d": 2.0}),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,12 @@ import pytest
 
 from app.text.tokenizer import Tokenizer
 from model.batches import Batches
+from model.config import preset
 from model.corpus import Corpus, CorpusError, Filter, Pair, encode_corpus
 from model.corpus_cache import cached_corpus, file_facts
+from model.train_cli import _batches as batches_of
+from model.train_cli import add_train_arguments
+from tests.model.sentences import pairs, write_tsv
 
 PAIRS = [Pair("the dog sees a cat", "der hund sieht eine katze", "d"), Pair("", "leer", "d")]
 
@@ -90,3 +96,36 @@ def test_the_facts_of_a_file_change_with_its_modification_time(tmp_path: Path) -
     assert file_facts([path]) == before
     os.utime(path, ns=(1, 1))
     assert file_facts([path]) != before
+
+
+def pairs_by_domain(folder: Path, tokenizer: Tokenizer, *options: str) -> list[dict[str, int]]:
+    """The number of training pairs and of dev pairs of each domain."""
+    parser = argparse.ArgumentParser()
+    add_train_arguments(parser)
+    args = parser.parse_args(["--run", str(folder), "--tokenizer", str(folder / "t.spm"), *options])
+    found = batches_of(args, tokenizer, preset("tiny", tokenizer.vocab_size))
+    corpora = [batches.corpus for batches in found]
+    return [dict(Counter(corpus.domain_names[number] for number in corpus.domains)) for corpus in corpora]
+
+
+def test_files_that_are_paired_in_another_way_are_another_corpus(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "t.spm").touch()
+    one, other = (write_tsv(tmp_path / name, pairs()[:8]) for name in ("one.tsv", "other.tsv"))
+    dev = ("--dev", str(one))
+    (parallel, _) = pairs_by_domain(tmp_path, tokenizer, "--data", f"{one}:{other}", *dev)
+    (separate, _) = pairs_by_domain(tmp_path, tokenizer, "--data", str(one), "--data", str(other), *dev)
+    assert (sum(parallel.values()), sum(separate.values())) == (8, 16)
+
+
+@pytest.mark.parametrize(("weights", "num_pairs"), [(("0", "2"), 8), (("2", "0"), 4)])
+def test_the_last_weight_of_a_domain_counts(
+    tmp_path: Path, tokenizer: Tokenizer, weights: tuple[str, str], num_pairs: int
+) -> None:
+    (tmp_path / "t.spm").touch()
+    labelled = [Pair(pair.source, pair.target, "ab"[number % 2]) for number, pair in enumerate(pairs()[:8])]
+    path = str(write_tsv(tmp_path / "data.tsv", labelled))
+    options = [option for weight in weights for option in ("--domain", f"a={weight}")]
+    found = pairs_by_domain(tmp_path, tokenizer, "--data", path, "--dev", path, *options)
+    assert [sum(each.values()) for each in found] == [num_pairs, num_pairs]

@@ -140,7 +140,8 @@ class Connection(asyncio.Protocol):
         if response is None:
             return
         if lowered == b"server-timing":
-            response.server_timing = value.decode("latin-1")
+            separator = ", " if response.server_timing else ""  # a proxy may add a line of its own
+            response.server_timing += separator + value.decode("latin-1")
         elif lowered == CACHED_HEADER and value.isdigit():
             response.num_cached = int(value)
         elif lowered in {b"content-length", b"transfer-encoding"}:

@@ -15,14 +15,17 @@ CONNECT_FAILED = "connect_failed"
 CONNECTION_LOST = "connection_lost"
 # The tester cancelled the request, as the workload defines.
 DISCONNECTED = "disconnected"
-# No response by the end of the run.
+# Not ended when the tester stopped waiting: the time limit and GRACE_S after the end of the run.
 OPEN = "open"
 # Status 200 with an invalid body.
 BAD_ANSWER = "bad_answer"
 STREAM_ERROR = "stream_error"
 STATUS_PREFIX = "http_"
-# A quoted description in Server-Timing; it may hold commas.
-QUOTED = re.compile(r'"[^"]*"')
+# Server-Timing is metrics with commas between them, and a metric is parts with semicolons between them. A quoted string
+# may hold both marks, and quotes after a backslash. One that is not closed extends to the end.
+QUOTED = r'"(?:[^"\\]|\\.)*+"?'
+METRIC = re.compile(rf"(?:{QUOTED}|[^,])++")
+PART = re.compile(rf"(?:{QUOTED}|[^;])++")
 
 
 @dataclass(slots=True)
@@ -119,13 +122,13 @@ def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
 def read_server_timing(header: str) -> dict[str, float]:
     """Milliseconds by phase from a Server-Timing header; values that are not finite numbers are skipped."""
     phases = {}
-    for part in QUOTED.sub("", header).split(","):
-        name, _, parameters = part.strip().partition(";")
-        for parameter in parameters.split(";"):
+    for metric in METRIC.findall(header):
+        name, _, parameters = metric.partition(";")
+        for parameter in PART.findall(parameters):
             key, _, value = parameter.strip().partition("=")
             if key == "dur":
                 try:
-                    milliseconds = float(value)
+                    milliseconds = float(value.strip('"'))
                 except ValueError:
                     continue
                 if math.isfinite(milliseconds):

@@ -75,21 +75,27 @@ def add_stream_route(
     async def stream(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
-        parsed = parser_of(service.check_open(), body, limits).translate(body, requester_of(request))
-        return EventStream(service, parsed, stream_limits)
+        requester = requester_of(request)
+        parsed = parser_of(service.check_open(), body, limits).translate(body, requester)
+        return EventStream(service, parsed, stream_limits, requester.received_at)
 
 
 class EventStream(Response):
-    """The response of one request. The translation runs while the response is sent."""
+    """The response of one request. The translation runs while the response is sent.
 
-    def __init__(self, service: Service, request: TranslationRequest, limits: StreamLimits) -> None:
+    received_at: when the request arrived, in seconds of time.monotonic.
+    """
+
+    def __init__(
+        self, service: Service, request: TranslationRequest, limits: StreamLimits, received_at: float
+    ) -> None:
         super().__init__()
         self._service = service
         self._request = request
         self._limits = limits
         self._events = EventBuffer()
         self._is_started = False
-        self._created_at_s = time.monotonic()
+        self._received_at = received_at
         self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,7 +159,7 @@ class EventStream(Response):
         """Send the status, the headers and the first event, unless they are sent already."""
         if not self._is_started:
             self._is_started = True
-            self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._created_at_s)
+            self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._received_at)
             await writer.start()
             models = [model_name(each) for each in translator.versions]
             await writer.send(self._events.start(model_name(translator.version), models))

@@ -69,12 +69,16 @@ public:
         for (int64_t layer = 0; layer < num_layers; ++layer, index += Layer<First>::NUM_CONSTANTS) {
             bool is_aligned = layer == aligned_layer_;
             layers_.emplace_back(info, index, is_aligned ? info.integers("heads") : std::vector<int64_t>());
-            if (layers_.back().first.d() != embedding_.d()) {
-                throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
-            }
+            expect_width(First::NAME, layer, layers_.back().first.d(), embedding_.d());
+            expect_width("cross-attention", layer, layers_.back().cross_attention.weights().d(), embedding_.d());
+            expect_width("feed-forward block", layer, layers_.back().feed_forward.d(), embedding_.d());
         }
         if (layers_.empty())
             throw InvalidArgument("num_layers is %lld, and must be at least 1", static_cast<long long>(num_layers));
+        // The ids that the output chooses are looked up in the embedding.
+        if (candidates_.vocab_size() != embedding_.vocab_size() || candidates_.d() != embedding_.d())
+            throw InvalidArgument("output_table is (%d, %d), not (%d, %d) as table", int(candidates_.vocab_size()),
+                                  int(candidates_.d()), int(embedding_.vocab_size()), int(embedding_.d()));
         link_products(linears(), true);
     }
 

@@ -9,11 +9,12 @@
 namespace transduce {
 
 // The two kinds of a decoder layer's first sub-layer. Block: its computation. State: what rows keep between steps.
-// OPERATOR: the name of the operator of such a decoder. STATE: the name of the operator's input for the state.
-// NUM_CONSTANTS: the number of the sub-layer's constants.
+// NAME: its name in messages. OPERATOR: the name of the operator of such a decoder. STATE: the name of the operator's
+// input for the state. NUM_CONSTANTS: the number of the sub-layer's constants.
 struct SelfAttention {
     using Block = SelfAttentionBlock;
     using State = CachePlanes;
+    static constexpr const char* NAME = "self-attention";
     static constexpr const char *OPERATOR = "DecoderSteps", *STATE = "self_cache";
     static constexpr int NUM_CONSTANTS = BLOCK_CONSTANTS;
 };
@@ -21,6 +22,7 @@ struct SelfAttention {
 struct Ssru {
     using Block = SsruBlock;
     using State = RecurrentStates;
+    static constexpr const char* NAME = "SSRU";
     static constexpr const char *OPERATOR = "SsruDecoderSteps", *STATE = "self_state";
     static constexpr int NUM_CONSTANTS = SSRU_CONSTANTS;
 };

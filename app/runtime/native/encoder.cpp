@@ -244,9 +244,8 @@ public:
         int64_t num_layers = info.integer("num_layers");
         for (int64_t layer = 0; layer < num_layers; ++layer, index += 2 * BLOCK_CONSTANTS) {
             layers_.push_back({EncoderAttentionBlock(info, index), FeedForwardBlock(info, index + BLOCK_CONSTANTS)});
-            if (layers_.back().self_attention.weights().d() != embedding_.d()) {
-                throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
-            }
+            expect_width("self-attention", layer, layers_.back().self_attention.weights().d(), embedding_.d());
+            expect_width("feed-forward block", layer, layers_.back().feed_forward.d(), embedding_.d());
         }
         if (layers_.empty())
             throw InvalidArgument("num_layers is %lld, and must be at least 1", static_cast<long long>(num_layers));
@@ -312,7 +311,8 @@ private:
     }
 
     // If there are at least as many sentences as threads, and enough rows, each thread encodes whole groups. Otherwise
-    // all threads share each matrix product of all sentences.
+    // all threads work on all sentences. They share each product of the attention and of the cross cache, and divide
+    // the rows of a feed-forward block if there are enough.
     void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
         int64_t count = num_row_blocks(layers_.front().self_attention.weights().in, n);

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
@@ -8,7 +9,8 @@
 
 namespace transduce {
 
-// One anonymous mapping. The system provides its pages when they are first written.
+// One anonymous mapping. The system provides its pages when they are first written. It is unmapped with the last of its
+// buffers.
 struct Region {
     char* start;
     size_t bytes;
@@ -32,6 +34,14 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 std::mutex mutex;
 std::weak_ptr<Region> current;
 
+// Gives the pages back that are wholly within this memory. Another model's buffers may still need the region.
+void release_pages(char* start, size_t bytes) {
+    static const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    size_t first = round_up(reinterpret_cast<size_t>(start), page);
+    size_t end = (reinterpret_cast<size_t>(start) + bytes) / page * page;
+    if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+}
+
 // Indexed by ScratchLevel.
 thread_local std::unique_ptr<Region> scratch[2];
 
@@ -53,13 +63,14 @@ Region::Region(size_t min_bytes) : bytes(round_up(min_bytes, HUGE_PAGE)) {
 Buffer::Buffer(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex);
     bytes = round_up(bytes, LINE);
-    region_ = current.lock();
-    if (!region_ || region_->bytes - region_->used < bytes) {
-        region_ = std::make_shared<Region>(std::max(bytes, REGION_BYTES));
-        current = region_;
+    std::shared_ptr<Region> region = current.lock();
+    if (!region || region->bytes - region->used < bytes) {
+        region = std::make_shared<Region>(std::max(bytes, REGION_BYTES));
+        current = region;
     }
-    data_ = region_->start + region_->used;
-    region_->used += bytes;
+    data_ = std::shared_ptr<char>(region->start + region->used,
+                                  [region, bytes](char* start) { release_pages(start, bytes); });
+    region->used += bytes;
 }
 
 Scratch::Scratch(size_t bytes, ScratchLevel level) {

@@ -6,10 +6,9 @@
 
 namespace transduce {
 
-struct Region;
-
 // Zeroed memory, aligned to a cache line, in a region of huge pages if the system has them. Buffers that are made one
-// after another are adjacent, because a model reads its weights in that order. Throws std::bad_alloc.
+// after another are adjacent, because a model reads its weights in that order. Copies of a Buffer share its memory, and
+// the last of them gives its pages back to the system. Throws std::bad_alloc.
 class Buffer {
 public:
     Buffer() = default;
@@ -17,13 +16,11 @@ public:
 
     template <class T>
     T* as() const {
-        return reinterpret_cast<T*>(data_);
+        return reinterpret_cast<T*>(data_.get());
     }
 
 private:
-    // The region is unmapped with the last of its buffers.
-    std::shared_ptr<Region> region_;
-    char* data_ = nullptr;
+    std::shared_ptr<char> data_;
 };
 
 // The two nested levels of scratch memory of one call. step: of a whole encoder or decoder. block: of one block inside.

@@ -57,6 +57,13 @@ struct AttentionWeights {
     int64_t row_nanoseconds() const { return in.row_nanoseconds() + out.row_nanoseconds(); }
 };
 
+// Throws InvalidArgument unless a block's rows are as wide as the embedding's. layer: the block's layer, from 0.
+inline void expect_width(const char* block, int64_t layer, int64_t width, int64_t embedding_width) {
+    if (width != embedding_width)
+        throw InvalidArgument("the %s of layer %d is %d wide, not %d", block, int(layer), int(width),
+                              int(embedding_width));
+}
+
 // Tells each product which product follows it, so that the weights of the following one are prefetched
 // (`Linear::set_next`). is_ring: the first product follows the last one.
 void link_products(const std::vector<Linear*>& linears, bool is_ring);

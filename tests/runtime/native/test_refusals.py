@@ -222,3 +222,45 @@ def test_cross_weights_that_do_not_fit_the_encoder(shape: tuple[int, int], match
     model.graph.node[0].input[-2:] = [w.name, s.name]
     with pytest.raises(Exception, match=match):
         make_session(model)
+
+
+@pytest.mark.parametrize(
+    ("build", "first", "decoder", "name"),
+    [
+        (build_native_encoder, 8, "attention", "self-attention"),
+        (build_native_encoder, 16, "attention", "feed-forward block"),
+        (build_native_decoder, 14, "attention", "self-attention"),
+        (build_native_decoder, 22, "attention", "cross-attention"),
+        (build_native_decoder, 30, "attention", "feed-forward block"),
+        (build_native_decoder, 14, "ssru", "SSRU"),
+    ],
+)
+def test_layers_of_another_width(build: Callable[..., Graph], first: int, decoder: str, name: str) -> None:
+    """first: the index of the first layer's first constant that gets the width of another model."""
+    model, wider = (
+        onnx.load_from_string(
+            build(weights_of(random_model(norm="post", decoder=decoder, d_model=d)), "int8").content
+        )
+        for d in (64, 128)
+    )
+    constants = {each.name: each for each in wider.graph.initializer}
+    replaced = model.graph.node[0].input[first:]
+    for index, other in enumerate(wider.graph.node[0].input[first:]):
+        constant = onnx.TensorProto()
+        constant.CopyFrom(constants[other])
+        constant.name = replaced[index] = f"wider_{index}"
+        model.graph.initializer.append(constant)
+    model.graph.node[0].input[first:] = replaced
+    with pytest.raises(Exception, match=f"the {name} of layer 0 is 128 wide, not 64"):
+        make_session(model)
+
+
+@pytest.mark.parametrize("shape", [(400, 128), (416, 64)])
+def test_an_output_table_of_another_shape(shape: tuple[int, int]) -> None:
+    model = onnx.load_from_string(build_native_decoder(weights_of(random_model()), "int8").content)
+    table = numpy_helper.from_array(np.ones(shape, np.int8), "other_table")
+    scales = numpy_helper.from_array(np.ones(shape[0], np.float32), "other_scales")
+    model.graph.initializer.extend([table, scales])
+    model.graph.node[0].input[12:14] = [table.name, scales.name]
+    with pytest.raises(Exception, match=rf"output_table is \({shape[0]}, {shape[1]}\), not \(400, 64\)"):
+        make_session(model)

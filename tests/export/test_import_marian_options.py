@@ -1,0 +1,118 @@
+"""Options and arrays of Marian's own files that change the network, or that are damaged, are refused by name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.imported import UnusableModel
+from model.marian import read_marian
+from tests.export.marian_folder import change_npz, write_marian, write_npz
+
+pytestmark = pytest.mark.training
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("untrained")
+    write_marian(folder / "theirs")
+    write_npz(folder / "theirs", folder / "npz")
+    return folder / "npz"
+
+
+@pytest.fixture
+def npz(untrained: Path, tmp_path: Path) -> Path:
+    """A copy of the folder to change."""
+    return Path(shutil.copytree(untrained, tmp_path / "npz"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "needed"),
+    [
+        ("transformer-decoder-autoreg", "average-attention", "'self-attention' or 'rnn'"),
+        ("transformer-train-positions", True, "False"),
+        ("transformer-ffn-depth", 3, "2"),
+        ("right-left", True, "False"),
+        ("ulr", True, "False"),
+        ("transformer-pool", True, "False"),
+        ("transformer-rnn-projection", True, "False"),
+        ("transformer-disable-position-embeddings", True, "False"),
+        ("transformer-attention-mask", "alibi", "'default'"),
+        ("enc-depth", None, "a whole number"),
+        ("dec-depth", "x", "a whole number"),
+        ("dim-emb", True, "a whole number"),
+        ("transformer-decoder-dim-ffn", [1], "a whole number"),
+        ("beam-size", [1], "a whole number of at least 1"),
+        ("beam-size", -1, "a whole number of at least 1"),
+        ("normalize", [1], "a number from 0 to 10"),
+        ("normalize", -0.5, "a number from 0 to 10"),
+        ("normalize", float("nan"), "a number from 0 to 10"),
+    ],
+)
+def test_another_network_and_a_damaged_option_are_refused(
+    npz: Path, option: str, value: object, needed: str
+) -> None:
+    change_npz(npz, {option: value})
+    message = f"{option} of special:model.yml is {value!r}; it must be {needed}"
+    with pytest.raises(UnusableModel, match=re.escape(message) + "$"):
+        read_marian(npz)
+
+
+def test_steps_that_are_no_text_are_refused(npz: Path) -> None:
+    change_npz(npz, {"transformer-preprocess": 1})
+    with pytest.raises(UnusableModel, match=r"special:model\.yml has transformer-preprocess 1, "):
+        read_marian(npz)
+
+
+def test_options_that_are_nested_too_deeply_are_refused(npz: Path) -> None:
+    arrays = dict(np.load(npz / "opus.npz")) | {"special:model.yml": np.frombuffer(b"[" * 100_000, np.int8)}
+    np.savez(npz / "opus.npz", **arrays)
+    with pytest.raises(UnusableModel, match=r"special:model\.yml is not YAML"):
+        read_marian(npz)
+
+
+def test_options_that_change_nothing_are_accepted(npz: Path) -> None:
+    """Marian uses layer-normalization in recurrent decoders only."""
+    unused: dict[str, Any] = {
+        "layer-normalization": True, "right-left": False, "transformer-pool": False,
+        "transformer-rnn-projection": False, "transformer-disable-position-embeddings": False,
+        "transformer-attention-mask": "default", "transformer-decoder-dim-ffn": 0, "beam-size": None,
+        "normalize": None,
+    }  # fmt: skip
+    change_npz(npz, unused)
+    read = read_marian(npz)
+    assert (read.beam_size, read.length_penalty) == (6, 0.0)
+
+
+def test_an_array_that_nothing_reads_is_refused(npz: Path) -> None:
+    change_npz(npz, {}, {"none_QuantMultA": np.ones(1, np.float32)})  # a statistic of quantisation
+    read_marian(npz)
+    change_npz(npz, {}, {"decoder_l1_rnn_Wo": np.ones((2, 2), np.float32)})
+    message = r"opus\.npz has arrays that this network does not have: decoder_l1_rnn_Wo$"
+    with pytest.raises(UnusableModel, match=message):
+        read_marian(npz)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("Wemb", np.ones(4, np.float32), r"the array Wemb has the shape \(4,\); it must have two dimensions"),
+        ("encoder_l1_self_Wq", np.ones((2, 2, 2), np.float32), "it must have two dimensions"),
+        (
+            "encoder_l1_self_bq",
+            np.zeros(2, "f4,f4"),
+            "encoder_l1_self_bq has the type .+; it must have numbers",
+        ),
+    ],
+)
+def test_an_array_of_another_shape_or_type_is_refused(
+    npz: Path, name: str, values: object, message: str
+) -> None:
+    change_npz(npz, {}, {name: values})
+    with pytest.raises(UnusableModel, match=message):
+        read_marian(npz)
