@@ -28,8 +28,8 @@ class Placement:
         self._num_rows[worker] = 0
 
     def remove_worker(self, worker: Worker) -> None:
-        """Remove a worker and the counts of its sentences."""
-        del self._num_rows[worker]
+        """Remove a worker and the counts of its sentences, if it takes sentences."""
+        self._num_rows.pop(worker, None)
         for owner in [owner for owner in self._rows_of_callers if owner[0] is worker]:
             del self._rows_of_callers[owner]
 
@@ -51,7 +51,9 @@ class Placement:
         return before
 
     def remove(self, worker: Worker, caller: str, num_rows: int) -> None:
-        """Stop counting a sentence's rows."""
+        """Stop counting a sentence's rows, unless its worker was removed."""
+        if worker not in self._num_rows:
+            return
         self._num_rows[worker] -= num_rows
         self._rows_of_callers[worker, caller] -= num_rows
         if not self._rows_of_callers[worker, caller]:

@@ -92,7 +92,11 @@ class WorkerPool:
         self._supervisor.is_active = True
 
     async def close(self, timeout_s: float) -> None:
-        """End all workers. timeout_s: seconds that a step may still take. Then its worker is abandoned or killed."""
+        """End all workers. timeout_s: seconds that a step may still take. Then its worker is abandoned or killed.
+
+        The pool keeps only abandoned workers. It is in a reference cycle with its engine, and the others' memory and
+        descriptors shall be free at once.
+        """
         await self._supervisor.close()
         if self.has_worker:
             for worker in self._workers.values():
@@ -100,8 +104,11 @@ class WorkerPool:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exited.wait(), timeout_s)
         self.is_running = False
-        for worker in self._workers.values():
+        for number, worker in list(self._workers.items()):
             worker.close()
+            if not worker.is_alive:
+                del self._workers[number]
+                self.placement.remove_worker(worker)
 
     def add_worker(self, number: int, worker: Worker) -> None:
         """As `SupervisedPool.add_worker`."""
@@ -117,7 +124,9 @@ class WorkerPool:
             self._end(has_died=True)
 
     def _on_exit(self, number: int, worker_exit: WorkerExit) -> None:
-        worker = self._workers[number]
+        worker = self._workers.get(number)
+        if worker is None:  # it has ended while the pool closed
+            return None
         fields: dict[str, Field] = {
             "worker": self._first_worker + number,
             "exit": worker_exit.process_exit,

@@ -208,6 +208,7 @@ class ParsedText:
                 for piece in fitting_pieces(flat, sentence, fits_either_way):
                     span = piece.span
                     source, positions = self._source(span.of(flat), casing, terms)
+                    hits = tuple(terms[each].hit for each in span.of(flat) if each in terms) if terms else ()
                     segments.append(
                         SourceSegment(
                             source=source,
@@ -218,9 +219,7 @@ class ParsedText:
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
                             positions=shift_positions(positions, span.start),
-                            terms=tuple(terms[each].hit for each in span.of(flat) if each in terms)
-                            if terms
-                            else (),
+                            terms=hits,
                         )
                     )
         return segments
@@ -363,7 +362,8 @@ class ParsedText:
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])
         if term is None or term.hit not in segment.terms:
-            return block.offsets[position], block.end(position)
+            length = len(segment.restore_numbers(segment.source[index]))
+            return block.offsets[position], block.end(position + length - 1)
         return term.offsets[index - bisect_left(segment.positions, position)]
 
     def span(self, segment: SourceSegment) -> Offsets:
@@ -375,7 +375,7 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
     """Return the indices of a segment's tags.
 
     These are the tags inside it, and both tags of each element that lies within it and does not contain all its words.
-    Other tags at its edges are left out, and so are tags around the whole segment.
+    Other tags at its edges are left out, unless they are between these, and so are tags around the whole segment.
     """
     if not tags:
         return range(0)

@@ -25,7 +25,7 @@ from app.text.segmentation import Span, fitting_spans
 from app.text.segments import Fallback, repair
 from app.text.tokenizer import Encoded
 from app.translator.all_of import all_of
-from app.translator.jobs import Phases, SegmentJob, TextPlan, spans_of, submissions
+from app.translator.jobs import Phases, SegmentJob, Submission, TextPlan, spans_of, submissions
 from app.translator.languages import Languages, ResolvedLanguage
 from app.translator.live_text import LiveSegment
 from app.translator.model_translator import ModelTranslator
@@ -33,9 +33,11 @@ from app.translator.observer import Observer
 from app.translator.pivot_results import PivotDetokeniser, PivotJob, PivotTextPlan
 from app.translator.planning import PreparedRequest
 from app.translator.request import ModelVersion, Translation, TranslationRequest, TranslationResult
+from app.translator.samples import samples_of
 from app.translator.translator import Translator
 
 # Options that say how to search. If a request sets one, both models use its value; else each uses its own default.
+# `_checked_options` has the exceptions for beam_size.
 SEARCH_OPTIONS = (
     "beam_size",
     "patience",
@@ -46,6 +48,8 @@ SEARCH_OPTIONS = (
     "loop_guard",
     "alignment",
 )
+
+UNKNOWN_ID = -1  # of no subword
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,14 @@ class PivotPlan(NamedTuple):
         return [job for text in self.texts for job in text.jobs]
 
 
+class PivotPairs(NamedTuple):
+    """The caller's pair, and the pairs of both models."""
+
+    whole: LanguagePair
+    first: LanguagePair
+    last: LanguagePair
+
+
 class PivotTranslator:
     """Translates one language pair through another language, with two loaded models.
 
@@ -98,18 +110,18 @@ class PivotTranslator:
     """
 
     def __init__(
-        self, first: Translator, last: Translator, *, languages: Languages, pivot: LanguagePair
+        self, first: Translator, last: Translator, *, languages: Languages, pairs: PivotPairs
     ) -> None:
         """first, last: the models into the pivot language and out of it.
 
-        languages: resolves the source language; its only pair is the caller's. pivot: the pair of `last`.
+        languages: resolves the source language; its only pair is the caller's.
         """
         self._first = first
         self._last = last
-        self._pivot = pivot.source
-        self._pivot_language = ResolvedLanguage(pivot, pivot.source, 1.0)
+        self._pivot = pairs.last.source
+        self._pivot_language = ResolvedLanguage(pairs.last, self._pivot, 1.0)
         self._languages = languages
-        self._planner = first.planner.for_languages(self._languages)
+        self._planner = first.planner.for_pair(pairs.whole, pairs.first, languages)
         self._detokeniser = PivotDetokeniser(first.detokeniser, last.detokeniser, self._pivot)
 
     async def translate(
@@ -137,7 +149,7 @@ class PivotTranslator:
                 text_s += await plan.last.decode(last_jobs)
             else:
                 observer.on_segments(spans_of([text.plan for text in plan.texts]))
-                last_ticket.finalize(submissions(first_jobs))  # the pivot's sentences are about as long
+                last_ticket.finalize(self._expected_last(plan))
                 text_s = await self._stream(plan, observer)
             decoded = time.monotonic()
             translations = await self._last.run(
@@ -223,6 +235,20 @@ class PivotTranslator:
             last.part_fallbacks = (Fallback.LENGTH_SPLIT,)
         return last
 
+    def _expected_last(self, plan: PivotPlan) -> list[Submission]:
+        """Return the sentences of the second half as they are expected before the first half is decoded.
+
+        They are about as long as those of the first half. Their ids are those of no sentence, so none is in the cache.
+        """
+        return [
+            Submission((UNKNOWN_ID,) * length, options, job.first.expected_decodings)
+            for job in plan.jobs
+            for length in (len(part.encoded.ids) for part in job.first.parts)
+            for options in samples_of(
+                self._last.planner.options(plan.last.prepared, num_source_tokens=length)
+            )
+        ]
+
     async def _run(self, plan: PivotPlan, work: Callable[[], None]) -> float:
         """Run `work`, as `Translator.run` does. Returns how many seconds it took."""
         started = time.monotonic()
@@ -291,8 +317,8 @@ class PivotedPair:
         self._first, self.last = first, last
         source, self.pivot, target = languages
         to_pivot = first.languages.pair(source, self.pivot)
-        self._from_pivot = last.languages.pair(self.pivot, target)
         self.pair = to_pivot.model_copy(update={"source": source, "target": target})
+        self._pairs = PivotPairs(self.pair, to_pivot, last.languages.pair(self.pivot, target))
         self._languages = first.languages.of_pairs([self.pair])
 
     @property
@@ -319,7 +345,7 @@ class PivotedPair:
         started = time.monotonic()
         async with self._first.held_with(self.last, request.deadline) as (first, last):
             load_s = time.monotonic() - started
-            translator = PivotTranslator(first, last, languages=self._languages, pivot=self._from_pivot)
+            translator = PivotTranslator(first, last, languages=self._languages, pairs=self._pairs)
             result = await translator.translate(request, observer)
         if needs_load:
             result = replace(result, timings=result.timings._replace(load=load_s * 1000))

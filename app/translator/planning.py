@@ -98,10 +98,14 @@ class Planner:
         self._glossaries = glossaries
         self._shortlists = abilities.shortlists
 
-    def for_languages(self, languages: Languages) -> Planner:
-        """Return a planner of the same model that resolves languages among other pairs."""
+    def for_pair(self, pair: LanguagePair, own: LanguagePair, languages: Languages) -> Planner:
+        """Return a planner of the same model that translates another pair as the model's `own`, with its shortlist.
+
+        languages: resolves the source language; its only pair is `pair`.
+        """
         other = copy.copy(self)
         other._languages = languages
+        other._shortlists = {pair: self._shortlists[own]} if own in self._shortlists else {}
         return other
 
     def prepare(self, request: TranslationRequest) -> PreparedRequest:

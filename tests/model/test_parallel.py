@@ -117,11 +117,14 @@ def test_a_signal_saves_and_ends_the_run(
     command = arguments(tmp_path, tokenizer_path, "run", "--max-steps", 100_000)
     run = tmp_path / "run"
     process = ForkedProcess(["transduce", *command], action="default")
-    end = time.monotonic() + LOADING_S
-    while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(number)
-    process.wait(LOADING_S)
+    try:
+        end = time.monotonic() + LOADING_S
+        while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.wait(LOADING_S)
+    finally:
+        process.kill()
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert f"{number.name}: saving after this update" in errors

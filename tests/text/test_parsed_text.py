@@ -15,7 +15,7 @@ from app.text.casing import Casing
 from app.text.glossary import Glossary, Term
 from app.text.number_check import ChangedNumbers
 from app.text.parsed_text import ParseOptions, Splitting, TextFormat, parse_text
-from app.text.segments import Fallback, SegmentTranslation
+from app.text.segments import Fallback, SegmentTranslation, with_number_placeholders
 from app.text.xml_reader import XmlRules
 from benchmarks.roundtrip_models import MODELS as BY_NAME
 from benchmarks.roundtrip_models import Model, copied, reversed_words
@@ -155,6 +155,20 @@ def test_a_replaced_terms_span_is_that_of_the_term() -> None:
     parsed = parse_text(text, PLAIN._replace(glossary=Glossary([Term("water", "Brausewasser")], "en")))
     (segment,) = parsed.segments(lambda _source: True)
     assert parsed.span(segment) == (0, 9)
+
+
+def test_the_range_of_a_number_that_is_a_placeholder_is_the_numbers() -> None:
+    text = "We sold 12,345 tickets in 2024."
+    parsed = parse_text(text, PLAIN)
+    (segment,) = parsed.segments(lambda _source: True)
+    with_placeholders = with_number_placeholders(segment, text)
+    found = [
+        text[slice(*parsed.source_range(with_placeholders, place, place + 1))]
+        for place, character in enumerate(with_placeholders.source)
+        if character in dict(with_placeholders.numbers)
+    ]
+    assert found == ["12,345", "2024"]
+    assert parsed.source_range(with_placeholders, 0, len(with_placeholders.source)) == (0, len(text))
 
 
 def test_a_segments_span_has_its_tags_and_a_words_span_has_none() -> None:

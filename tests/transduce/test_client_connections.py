@@ -85,7 +85,8 @@ def test_a_connection_that_breaks_after_the_last_event_is_no_error(is_async: boo
         assert server.num_requests == NUM_STREAMS
 
 
-def test_reading_a_stream_of_a_closed_client_has_failed() -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_reading_a_stream_of_a_closed_client_has_failed(is_async: bool) -> None:
     released = threading.Event()
 
     def begins(connection: socket.socket) -> None:
@@ -102,15 +103,17 @@ def test_reading_a_stream_of_a_closed_client_has_failed() -> None:
 
     with bad_server(begins) as server:
         try:
-            client = transduce.Client(server.url, timeout_s=TIMEOUT_S)
-            events = client.stream("yes", source="en", target="de")
-            assert isinstance(next(events), transduce.Started)
-            client.close()
-            with pytest.raises(transduce.ConnectionFailed):
-                next(events)
+            if is_async:
+                asyncio.run(read(server.url))
+            else:
+                client = transduce.Client(server.url, timeout_s=TIMEOUT_S)
+                events = client.stream("yes", source="en", target="de")
+                assert isinstance(next(events), transduce.Started)
+                client.close()
+                with pytest.raises(transduce.ConnectionFailed):
+                    next(events)
         finally:
             released.set()
-        asyncio.run(read(server.url))
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,36 @@ def test_admission_counts_both_halves(tokenizer: Tokenizer) -> None:
         assert cost.num_tokens == len(tokenizer.encode(script.sources[0]).ids)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        OptionChanges.of(num_hypotheses=16, sampling=Sampling(seed=3)),
+        OptionChanges.of(num_hypotheses=1, sampling=Sampling(seed=3)),
+        OptionChanges.of(num_hypotheses=6),
+        OptionChanges.of(min_target_length=40),
+    ],
+)
+def test_a_stream_reserves_the_second_half_as_a_request_without_a_stream_does(
+    tokenizer: Tokenizer, options: OptionChanges
+) -> None:
+    costs = []
+    for observer in (None, RecordingObserver()):
+        pivoted = Pivoted(tokenizer)
+        pivoted.result("Anna sees the river. Nobody sees it.", observer=observer, options=options)
+        costs.append(pivoted.last.engine.costs)
+    assert costs[0] == costs[1]
+
+
+def test_both_halves_use_the_shortlists_of_their_models(tokenizer: Tokenizer) -> None:
+    pivoted = Pivoted(tokenizer)
+    for table, script in enumerate((pivoted.first, pivoted.last)):
+        translator = script.translator
+        translator.planner._shortlists = dict.fromkeys(translator.languages._pairs.values(), table)
+    pivoted("Anna sees the river.")
+    for table, script in enumerate((pivoted.first, pivoted.last)):
+        assert [options.shortlist for _, options in script.engine.submitted] == [table]
+
+
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_deadline_that_passes_in_either_half_ends_the_request(tokenizer: Tokenizer, half: int) -> None:
     deadline = time.monotonic() + 0.2

@@ -101,7 +101,7 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
     """The value at `at`, on the line through the two points beside it.
 
     Below the first point, it is the first point's value. Beyond the last point, it is on the line through the last two.
-    It is never below the value of the point before `at`.
+    It is never below the value of the first of these two points.
     """
     if at <= points[0][0] or len(points) == 1:
         return points[0][1]
