@@ -23,6 +23,7 @@ from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
 from app.observability.metrics import Build, ModelInfo
 from app.pooled_models import PooledModels
+from app.runtime.memory import release_frames
 from app.settings import Settings
 from app.translator import Models, ServedModel, Translator
 
@@ -239,6 +240,7 @@ class ModelHost:
                 cause = None if is_expected(error) else error
                 failure = {**fields, "problem": problem_of(error)}
                 log_event(logger, logging.ERROR, "reload_failed", error=cause, fields=dict(failure))
+                release_frames(error)
                 replaced.set_exception(error)
                 replaced.exception()  # marks the error as retrieved: no task awaits the future of `reload`
                 return

@@ -135,7 +135,7 @@ class PooledModels:
     def _serve(self, known: KnownModel, detector: LazyDetector) -> ServedModel:
         """A served model that the pool loads on demand."""
 
-        async def load() -> Translator:
+        async def load(model: PooledModel) -> Translator:
             translator = await self._load(known, detector, is_checked=model in self._checked)
             self._checked.add(model)
             return translator

@@ -29,7 +29,7 @@ from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
 from app.runtime.machine import num_usable_cores
-from app.runtime.memory import return_memory
+from app.runtime.memory import release_frames, return_memory
 from app.settings import Settings
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
@@ -337,6 +337,7 @@ def in_daemon_thread(
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - passed on to the future
+            release_frames(error)
             with contextlib.suppress(RuntimeError):  # the event loop is closed, so the result is not awaited
                 loop.call_soon_threadsafe(fail, error)
             return

@@ -1,7 +1,8 @@
 """Compare two bundles of the same languages: the time of whole sentences with real weights, in turns.
 
 Both translate the project's test sentences, each into the target of its own first pair. Translations end by themselves,
-so a model that writes fewer subwords takes fewer steps. Each model runs in a process of its own, on one thread.
+so a model that writes fewer subwords takes fewer steps. Neither uses a shortlist, and both divide scores by length^0.6.
+Models with a start token for each target are not supported. Each model runs in a process of its own, on one thread.
 
     python -m benchmarks.two_models --bundles bundles/en-de student --output benchmarks/results/student.json
 """

@@ -1,10 +1,8 @@
-"""A load that fails leaves no worker and no engine behind, and a model that has ended no memory."""
+"""A load that fails leaves no worker and no engine behind."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -90,28 +88,3 @@ def test_if_the_detector_cannot_be_loaded_the_new_engines_are_closed(tmp_path: P
             await starter.close()
 
     asyncio.run(scenario())
-
-
-def test_a_model_that_has_ended_is_freed_without_a_collection_of_garbage(tmp_path: Path) -> None:
-    """A busy server collects no garbage, and never the objects of its start, which are excluded from collections."""
-    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
-
-    async def scenario() -> None:
-        with ThreadPoolExecutor(1) as executor:
-            service = Service(Metrics(), GlossaryStore(None))
-            starter = ModelStarter(Settings(), service, executor=executor, on_death=lambda _engine: None)
-            model = echo_model(tokenizer, Behaviour(), num_rows=16)
-            runner = weakref.ref(model.workers[0]._runner)  # type: ignore[attr-defined]
-            translator = await starter.start(model, None, cache_bytes=1 << 20)
-            submitter = weakref.ref(translator.submitter)
-            del model
-            await starter.stop([translator])
-            assert runner() is None
-            del translator
-            assert submitter() is None
-
-    gc.disable()
-    try:
-        asyncio.run(scenario())
-    finally:
-        gc.enable()

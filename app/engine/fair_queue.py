@@ -22,7 +22,7 @@ class FairQueue:
 
     A sequence that several requests wait for is in the queue of each, and is taken once. A request that decodes
     sentences a second time is moved to the front until one of its sequences is taken. Each such move adds one to the
-    bound.
+    bound. Sequences that are taken while the caller is skipped (`peek`) do not count.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ _RULES = (
 # A footnote reference; at the start of a line a colon makes it a footnote definition.
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
 _FOOTNOTE_START = re.compile(r"\[\^[^\[\]\s]++\]:[ \t]*+")
-_HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^<>]*?(/?)>")
+_HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*+)[^<>]*?(/?)>")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
@@ -32,12 +32,16 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 class InlineMark(NamedTuple):
-    """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name."""
+    """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name.
+
+    written: what a translated block has in its place; empty for the markup itself.
+    """
 
     start: int
     end: int
     kind: MarkKind
     name: str = ""
+    written: str = ""
 
 
 class InlineParser:
@@ -91,10 +95,15 @@ class InlineParser:
             tokens = _last_tokens(state, end - start)
             self._delimiters += ((start + position, token) for position, token in tokens)
         elif name == "link":
+            # In `[text]` and `[text][]`, the text is also the name of the link's definition, which keeps its name.
+            is_name = state.src[label_end:end] in {"]", "][]"}
+            written = f"][{' '.join(state.src[start + 1 : label_end].split())}]" if is_name else ""
             self._marks += (
                 InlineMark(start, start + 1, MarkKind.OPEN, "link"),
-                InlineMark(label_end, end, MarkKind.CLOSE, "link"),
+                InlineMark(label_end, end, MarkKind.CLOSE, "link", written),
             )
+        elif name == "escape" and state.tokens[-1].content == raw:
+            pass  # a backslash before a letter is text
         elif name == "newline":
             if state.tokens[-1].type == "hardbreak":
                 end = start + 1

@@ -130,7 +130,7 @@ class _Reader:
             before, raw = content[done : mark.start], content[mark.start : mark.end]
             text_breaks += islice(remaining, before.count("\n"))
             mark_breaks = tuple(islice(remaining, raw.count("\n")))
-            pieces += (before, Mark(mark.kind, _restored(raw, mark_breaks), mark.name))
+            pieces += (before, Mark(mark.kind, mark.written or _restored(raw, mark_breaks), mark.name))
             done = mark.end
         pieces.append(content[done:])
         text_breaks += remaining

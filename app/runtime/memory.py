@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import sys
+import traceback
 
 # Arguments of gc.set_threshold. The first is the number of new objects that starts a collection of generation 0. The
 # others are numbers of collections of one generation; after more than these, the next generation is collected. A
@@ -53,3 +54,14 @@ def release_memory() -> None:
     """Free objects in reference cycles, and return the memory to the system. Takes 0.1 s or more."""
     gc.collect()
     return_memory()
+
+
+def release_frames(error: BaseException) -> None:
+    """Clear the local variables of the calls that an error and its cause have ended, such as a model that was loaded.
+
+    Else these live as long as the error. That may be until the next full collection of garbage, because the error of a
+    future or a task is often in a reference cycle with it.
+    """
+    traceback.clear_frames(error.__traceback__)
+    if error.__cause__ is not None:
+        release_frames(error.__cause__)

@@ -158,7 +158,9 @@ class Usage:
         if not limits.counted:
             return
         exceeded = [
-            each for each in self.standings(caller) if each.used + amounts[each.kind.unit] > each.limit
+            each
+            for each in self.standings(caller)
+            if (amount := amounts[each.kind.unit]) and each.used + amount > each.limit
         ]
         if exceeded:
             # A limit that is smaller than the request refuses it in every period. Without such a limit, the request is

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from app.errors import ModelInUse, NotReady
+from app.runtime.memory import release_frames
 from app.translator.translator import Translator
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ RETRY_S = 2.0
 class PooledModel:
     """A model, loaded or not. The pool alone changes the fields that have defaults.
 
-    num_bytes: estimated memory of the loaded model. load: returns the model ready for requests. Raises BundleError,
+    num_bytes: estimated memory of the loaded model. load: returns this model ready for requests. Raises BundleError,
         SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
     needs_memory: whether that load waits for memory.
@@ -47,7 +48,7 @@ class PooledModel:
 
     name: str
     num_bytes: int
-    load: Callable[[], Awaitable[Translator]]
+    load: Callable[[PooledModel], Awaitable[Translator]]
     translator: Translator | None = None
     loading: asyncio.Task[Translator] | None = None
     needs_memory: bool = False
@@ -229,7 +230,7 @@ class ModelPool:
             model.needs_memory = False
             started = time.monotonic()
             try:
-                translator = await model.load()
+                translator = await model.load(model)
             except BaseException:
                 self._free(model.num_bytes)
                 raise
@@ -242,6 +243,7 @@ class ModelPool:
         except Exception as error:
             model.refused_until = time.monotonic() + FAILURE_PAUSE_S
             self._listener.model_failed(model, error)
+            release_frames(error)
             raise
         finally:
             if model.loading is asyncio.current_task():

@@ -18,7 +18,8 @@ class ModelSpec:
     """A variant in the folder of a checked bundle, and the device to run it on.
 
     num_threads: threads of all workers together. log_level: the server's log level.
-    has_shortlist: as in `RunnerConfig`. load_yields: whether loading lets the workers of other models go first.
+    has_shortlist: as in `RunnerConfig`.
+    load_yields: whether a fork server's loading lets the workers of other models go first.
     """
 
     folder: str

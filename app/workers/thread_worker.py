@@ -68,7 +68,9 @@ class ThreadWorker:
 
     def close(self) -> None:
         """As `Worker.close`. Abandons a thread whose step never returns."""
-        if self._thread is not None and self._has_exited:
+        if self._thread is None:
+            self._runner = None
+        elif self._has_exited:
             self._thread.join()  # returns at once: the thread has nothing left to do
 
     def _run(self, core: EngineCore, listener: WorkerListener) -> None:

@@ -98,6 +98,14 @@ def test_the_last_period_to_end_decides_when_to_retry() -> None:
     assert refusal(usage, 2).retry_after_s == 24 * 3600 + 10
 
 
+def test_a_request_without_characters_passes_when_a_lower_limit_of_characters_is_exceeded() -> None:
+    usage = usage_of(Clock("2027-01-01"), characters_per_day=120)
+    spend(usage, 120)
+    usage.set_limits({"sales": KeyLimits(characters_per_day=119)})
+    spend(usage, 0)
+    refusal(usage, 1)
+
+
 def test_more_than_a_whole_period_is_refused_for_ever() -> None:
     usage = usage_of(Clock("2027-01-01"), characters_per_day=100)
     with pytest.raises(

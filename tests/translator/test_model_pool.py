@@ -28,7 +28,7 @@ class Loads:
         self.most_bytes = 0
 
     def model(self, name: str, num_bytes: int = 1) -> PooledModel:
-        async def load() -> Translator:
+        async def load(_model: PooledModel) -> Translator:
             self.events.append(f"load {name}")
             self.most_bytes = max(self.most_bytes, self.pool.num_bytes)
             await self.may_load.wait()

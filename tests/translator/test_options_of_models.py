@@ -132,7 +132,7 @@ def test_refused_options_load_no_model(tokenizer: Tokenizer, detector: LazyDetec
     def on_demand(behaviour: Behaviour) -> ModelTranslator:
         model = echo_model(tokenizer, behaviour, num_rows=16)
 
-        async def load() -> Any:
+        async def load(_model: object) -> Any:
             raise AssertionError("the model is loaded")
 
         return OnDemandTranslator(

@@ -1,0 +1,158 @@
+"""Without a collection of garbage, nothing of a model lives longer than the model.
+
+The objects of the start are excluded from collections, and a busy server runs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.api.service import Service
+from app.errors import BundleError
+from app.model_host import ModelHost
+from app.model_starter import ModelStarter
+from app.observability.metrics import Metrics
+from app.pooled_models import PooledModels
+from app.settings import Settings
+from app.startup import in_daemon_thread
+from app.stores.glossaries import GlossaryStore
+from app.text.tokenizer import Tokenizer
+from app.translator import ModelPool, PooledModel, Translator
+from app.workers.thread_worker import ThreadWorker
+from tests.api.echo import Behaviour, echo_model
+from tests.engine.fake_runner import FakeRunner
+from tests.model.sentences import write_tokenizer
+from tests.test_pooled_models import Loader, Starter, add_model
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+
+
+class Weights:
+    """Stands for the memory of a model that is loaded and then refused."""
+
+
+class Refused:
+    """Loads that fail. weights: what each had loaded."""
+
+    def __init__(self) -> None:
+        self.weights: list[weakref.ref[Weights]] = []
+
+    def load(self, *_arguments: object, **_options: object) -> Any:
+        weights = Weights()
+        self.weights.append(weakref.ref(weights))
+        raise BundleError("bundle", ["refused"]) from ValueError("rounding")
+
+    async def load_model(self, *arguments: object, **_options: object) -> Any:
+        return self.load(*arguments)
+
+
+def test_a_model_that_has_ended(tokenizer: Tokenizer) -> None:
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            service = Service(Metrics(), GlossaryStore(None))
+            starter = ModelStarter(Settings(), service, executor=executor, on_death=lambda _engine: None)
+            model = echo_model(tokenizer, Behaviour(), num_rows=16)
+            runner = weakref.ref(model.workers[0]._runner)  # type: ignore[attr-defined]
+            translator = await starter.start(model, None, cache_bytes=1 << 20)
+            submitter = weakref.ref(translator.submitter)
+            del model
+            await starter.stop([translator])
+            assert runner() is None
+            del translator
+            assert submitter() is None
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_has_not_started() -> None:
+    runner = FakeRunner()
+    reference = weakref.ref(runner)
+    worker = ThreadWorker(runner)
+    del runner
+    worker.close()
+    assert reference() is None
+
+
+def test_a_load_in_a_thread_that_fails() -> None:
+    refused = Refused()
+
+    async def scenario() -> None:
+        future = in_daemon_thread(refused.load)
+        await asyncio.wait([future])
+        assert isinstance(future.exception(), BundleError)
+        assert refused.weights[0]() is None
+
+    asyncio.run(scenario())
+
+
+def test_a_load_of_the_pool_that_fails() -> None:
+    refused = Refused()
+    listener: Any = SimpleNamespace(model_failed=lambda _model, _error: None)
+
+    async def unload(_translator: Translator) -> None:
+        raise AssertionError
+
+    async def scenario() -> None:
+        pool = ModelPool(1, unload=unload, listener=listener)
+        with pytest.raises(BundleError):
+            await pool.load(PooledModel("a", 1, refused.load_model))
+        assert refused.weights[0]() is None
+
+    asyncio.run(scenario())
+
+
+def test_a_reload_that_fails(tokenizer: Tokenizer) -> None:
+    refused = Refused()
+    models: Any = SimpleNamespace(named=lambda name: name)
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            service = Service(Metrics(), GlossaryStore(None))
+            loader: Any = None
+            host = ModelHost(Settings(), service, executor=executor, loader=loader, on_death=lambda: None)
+            host._models = models
+            host._source.load_one = refused.load_model  # type: ignore[method-assign]
+            service.become_ready(models)
+            with pytest.raises(Exception, match="refused"):
+                await host.reload_model("model")
+            assert refused.weights[0]() is None
+
+    asyncio.run(scenario())
+
+
+def test_a_model_of_a_memory_budget_that_is_replaced(tmp_path: Path) -> None:
+    add_model(tmp_path, "a")
+    settings = Settings(bundles=(tmp_path,), device="cpu", num_threads=1, num_lanes=1, model_memory=10**10)
+    starter: Any = Starter()
+    loader: Any = Loader()
+
+    async def scenario() -> None:
+        source = PooledModels(settings, loader, starter, max_bytes=10**10, on_changed_bundle=lambda: None)
+        models = await source.load_all(None)
+        (model,) = models
+        pooled = weakref.ref(model.translator.model)  # type: ignore[attr-defined]
+        await source.retire([model])
+        del models, model
+        assert pooled() is None
+        await source.close()
+
+    asyncio.run(scenario())
