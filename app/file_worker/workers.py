@@ -152,6 +152,7 @@ class FileWorkers:
         self._working.add(worker)
         is_usable = False
         try:
+            self._check_open()  # the pool may have closed while the worker started
             answer: messages.FromWorker = self._decoder.decode(
                 await worker.exchange(frame, self.limits.memory_bytes)
             )
@@ -172,8 +173,7 @@ class FileWorkers:
 
     async def _take_worker(self) -> _Worker:
         """An idle worker, else a new one."""
-        if self._is_closed:
-            raise NotReady("the server is shutting down")
+        self._check_open()
         while self._idle:
             worker = self._idle.pop()
             if worker.process.returncode is None:
@@ -192,6 +192,11 @@ class FileWorkers:
             env=_environment(),
         )
         return _Worker(process)
+
+    def _check_open(self) -> None:
+        """Raise NotReady after `close`."""
+        if self._is_closed:
+            raise NotReady("the server is shutting down")
 
     def _keep(self, worker: _Worker) -> None:
         self._idle.append(worker)

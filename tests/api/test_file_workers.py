@@ -5,6 +5,7 @@ The tests use sockets and real worker processes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -17,7 +18,10 @@ import httpx
 import psutil
 import pytest
 
-from app.file_worker.workers import _environment
+from app.errors import NotReady
+from app.file_worker.messages import WorkerLimits
+from app.file_worker.workers import FileWorkers, _environment
+from app.files import FileFormat
 from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
@@ -224,3 +228,19 @@ def test_a_worker_does_not_get_the_servers_settings(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TRANSDUCE_API_KEYS", "secret")
     monkeypatch.setenv("transduce_admin_token", "secret")
     assert "secret" not in _environment().values()
+
+
+def test_a_worker_that_starts_while_the_pool_closes_is_ended() -> None:
+    before = set(psutil.Process().children())
+
+    async def scenario() -> None:
+        workers = FileWorkers(WorkerLimits(256_000_000, 20, 2048), num_workers=1)
+        reading = asyncio.create_task(workers.read(b"Yes.", FileFormat.TXT, timeout_s=HANG_TIMEOUT_S))
+        await asyncio.sleep(0)  # the process begins to start
+        await workers.close()
+        with pytest.raises(NotReady):
+            await reading
+        await workers.close()
+
+    asyncio.run(scenario())
+    wait_until(lambda: have_ended(list(set(psutil.Process().children()) - before)))
