@@ -45,16 +45,21 @@ def add_model(folder: Path, name: str) -> None:
     (folder / name / "manifest.json").write_text(json.dumps(manifest | {"name": name}), "utf-8")
 
 
-def test_models_loaded_after_a_reload_share_the_cache_with_the_new_ones(tmp_path: Path) -> None:
-    add_model(tmp_path, "a")
-    settings = Settings(
-        bundles=(tmp_path,),
+def settings_of(folder: Path) -> Settings:
+    """Settings of a server with a memory budget for all models of the folder."""
+    return Settings(
+        bundles=(folder,),
         device="cpu",
         num_threads=1,
         num_lanes=1,
         model_memory=10**10,
         sentence_cache_bytes=12_000,
     )
+
+
+def test_models_loaded_after_a_reload_share_the_cache_with_the_new_ones(tmp_path: Path) -> None:
+    add_model(tmp_path, "a")
+    settings = settings_of(tmp_path)
     starter: Any = Starter()
     loader: Any = Loader()
 

@@ -31,7 +31,7 @@ from app.workers.thread_worker import ThreadWorker
 from tests.api.echo import Behaviour, echo_model
 from tests.engine.fake_runner import FakeRunner
 from tests.model.sentences import write_tokenizer
-from tests.test_pooled_models import Loader, Starter, add_model
+from tests.test_pooled_models import Loader, Starter, add_model, settings_of
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +141,7 @@ def test_a_reload_that_fails(tokenizer: Tokenizer) -> None:
 
 def test_a_model_of_a_memory_budget_that_is_replaced(tmp_path: Path) -> None:
     add_model(tmp_path, "a")
-    settings = Settings(bundles=(tmp_path,), device="cpu", num_threads=1, num_lanes=1, model_memory=10**10)
+    settings = settings_of(tmp_path)
     starter: Any = Starter()
     loader: Any = Loader()
 

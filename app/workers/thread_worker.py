@@ -27,11 +27,10 @@ class ThreadWorker:
     """
 
     def __init__(self, runner: Runner) -> None:
-        self._runner: Runner | None = runner
         self._limits = runner.limits
-        self._core: EngineCore | None = None
+        self._runner: Runner | None = runner  # until `start`
+        self._core: EngineCore | None = None  # from `start` until it ends
         self._thread: threading.Thread | None = None
-        self._has_exited = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -47,14 +46,15 @@ class ThreadWorker:
     @property
     def is_alive(self) -> bool:
         """As `Worker.is_alive`."""
-        return self._thread is not None and self._thread.is_alive() and not self._has_exited
+        return self._thread is not None and self._thread.is_alive() and self._core is not None
 
     def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
         """As `Worker.start`."""
-        assert self._runner is not None
+        runner, self._runner = self._runner, None
+        assert runner is not None
         self._loop = asyncio.get_running_loop()
         self._core = EngineCore(
-            self._runner, settings, report=lambda report: self._call_loop(lambda: listener.on_report(report))
+            runner, settings, report=lambda report: self._call_loop(lambda: listener.on_report(report))
         )
         self._thread = threading.Thread(
             target=self._run, args=(self._core, listener), name="engine", daemon=True
@@ -68,9 +68,8 @@ class ThreadWorker:
 
     def close(self) -> None:
         """As `Worker.close`. Abandons a thread whose step never returns."""
-        if self._thread is None:
-            self._runner = None
-        elif self._has_exited:
+        self._runner = None
+        if self._thread is not None and self._core is None:
             self._thread.join()  # returns at once: the thread has nothing left to do
 
     def _run(self, core: EngineCore, listener: WorkerListener) -> None:
@@ -85,8 +84,7 @@ class ThreadWorker:
             self._call_loop(lambda: self._on_exit(has_died, listener))
 
     def _on_exit(self, has_died: bool, listener: WorkerListener) -> None:
-        self._has_exited = True
-        self._runner = self._core = None
+        self._core = None
         listener.on_exit(WorkerExit(has_died))
 
     def _call_loop(self, callback: Callable[[], None]) -> None:
