@@ -2,7 +2,7 @@
 
 The server and the cluster run at the same time, and idle while the other one is measured. Passes of both alternate.
 Each pass of Ray is compared with the mean of the server's passes before and after it. The medians of the ratios count.
-Both decode every sentence, with beams of 4. Writes JSON. Needs Ray (requirements/ray.txt). Linux only.
+Both use beams of 4 and no cache. Writes JSON. Needs Ray (requirements/ray.txt). Linux only.
 
     python -m benchmarks.ray --output benchmarks/results/ray.json
 """
@@ -88,17 +88,20 @@ def idle_cores(pids: Sequence[int], seconds: float = 10.0) -> float:
     return round((sum(map(cpu_time_s, pids)) - before) / seconds, 4)
 
 
-def compared(server: int, ray: int, requests: Sequence[Request]) -> dict[str, int]:
-    """How many requests both have answered, and how many of Ray's answers are other bytes than the server's."""
-    own, others = (
-        {
-            one.request.number: one.body
-            for one in answers(port, requests, num_clients=8, num_answers=len(requests))
-        }
-        for port in (server, ray)
+async def bodies(port: int, requests: Sequence[Request]) -> dict[int, bytes]:
+    """The body of each request's answer. Eight clients share the requests, and each is sent once."""
+    shares = [share for start in range(8) if (share := requests[start::8])]
+    loops = (
+        closed_loop(port, share, num_clients=1, num_answers=len(share), limit_s=LIMIT_S) for share in shares
     )
-    common = own.keys() & others.keys()
-    return {"num_compared": len(common), "num_different": sum(own[one] != others[one] for one in common)}
+    return {one.request.number: one.body for found in await asyncio.gather(*loops) for one in found}
+
+
+def compared(server: int, ray: int, requests: Sequence[Request]) -> dict[str, int]:
+    """The number of requests, and how many of Ray's answers are other bytes than the server's."""
+    own, others = (asyncio.run(bodies(port, requests)) for port in (server, ray))
+    different = [one for one in requests if own[one.number] != others[one.number]]
+    return {"num_compared": len(requests), "num_different": len(different)}
 
 
 def measure(*, num_rounds: int) -> dict[str, object]:

@@ -1,8 +1,9 @@
 """Compare two bundles of the same languages: the time of whole sentences with real weights, in turns.
 
-Both translate the project's test sentences, each into the target of its own first pair. Translations end by themselves,
-so a model that writes fewer subwords takes fewer steps. Neither uses a shortlist, and both divide scores by length^0.6.
-Models with a start token for each target are not supported. Each model runs in a process of its own, on one thread.
+Both translate the project's English test sentences with int8 weights, each into the target of its own first pair, whose
+source must be English. Translations end by themselves, so a model that writes fewer subwords takes fewer steps. Neither
+uses a shortlist, and both divide scores by length^0.6. Models with a start token for each target are not supported.
+Each model runs in a process of its own, on one thread.
 
     python -m benchmarks.two_models --bundles bundles/en-de student --output benchmarks/results/student.json
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 from app.bundle import load_bundle
 from app.bundle_tokenizers import load_tokenizers
+from app.errors import BundleError
 from benchmarks.engine.jobs import Job
 from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run
@@ -25,6 +27,18 @@ from benchmarks.serving import read_sentences
 
 BEAM_SIZES, GROUPS = (1, 4), (1, 8, 32)
 NUM_SENTENCES, NUM_ROWS, MAX_TARGET_LENGTH = 64, 128, 100
+
+
+def check(bundle: Path) -> None:
+    """Raise BundleError for a bundle that cannot be measured."""
+    loaded = load_bundle(bundle)
+    problems = []
+    if "int8" not in loaded.manifest.variants:
+        problems.append("it has no int8 variant")
+    if (source := loaded.manifest.language_pairs[0].source) != "en":
+        problems.append(f"its first pair translates from {source}, not from en")
+    if problems:
+        raise BundleError(str(bundle), problems)
 
 
 def groups_of(bundle: Path, size: int) -> list[list[list[int]]]:
@@ -77,6 +91,12 @@ def main() -> int:
     parser.add_argument("--num-turns", type=int, default=7, help="turns of each model in a case (default: 7)")
     parser.add_argument("--output", type=Path, help="JSON file")
     args = parser.parse_args()
+    try:
+        for bundle in args.bundles:
+            check(bundle)
+    except BundleError as error:
+        print(error, file=sys.stderr)
+        return 1
     result = {**describe_run("benchmarks.two_models"), "cases": measure(args.bundles, args.num_turns)}
     for case in result["cases"]:
         print(json.dumps(case))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import shutil
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 GZIP = ".gz"
@@ -18,7 +20,7 @@ CHUNK_BYTES = 1024**2
 
 
 class ArchiveError(ValueError):
-    """The file is no archive, is damaged, empty or too large, or has too many files or one outside its folder."""
+    """The file is no archive, is damaged, empty or too large, has too many files or one that may not be in it."""
 
 
 def is_archive(path: Path) -> bool:
@@ -34,14 +36,13 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
     try:
         if path.name.lower().endswith((".zip", ".argosmodel")):
             with zipfile.ZipFile(path) as archive:
-                entries = archive.infolist()
-                _check(path, [(entry.filename, entry.file_size) for entry in entries], max_bytes, max_files)
+                entries = ((entry.filename, entry.file_size) for entry in archive.infolist())
+                _check(path, entries, max_bytes, max_files)
                 archive.extractall(folder)
         else:
             with tarfile.open(path) as archive:
-                members = archive.getmembers()
-                _check(path, [(member.name, member.size) for member in members], max_bytes, max_files)
-                archive.extractall(folder, filter="data")
+                _check(path, _tar_files(path, archive), max_bytes, max_files)
+                _extract(archive, folder)
     except ArchiveError:
         raise
     except (
@@ -99,14 +100,46 @@ def _gunzip(path: Path, target: Path, max_bytes: int) -> int:
     return num_bytes
 
 
-def _check(path: Path, files: list[tuple[str, int]], max_bytes: int, max_files: int) -> None:
-    """Raise ArchiveError for no files, too many or too large ones, or a name that leads out of the folder."""
-    if not files:
-        raise ArchiveError(f"{path} has no files")
-    if len(files) > max_files:
-        raise ArchiveError(f"{path} has {len(files)} files, more than {max_files}")
-    if (size := sum(size for _, size in files)) > max_bytes:
-        raise ArchiveError(f"{path} unpacks to {size} bytes, more than {max_bytes}")
-    for name, _ in files:
-        if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+def _check(path: Path, files: Iterable[tuple[str, int]], max_bytes: int, max_files: int) -> None:
+    """Raise ArchiveError for no files, too many or too large ones, or a name that leads out of the folder.
+
+    files: names and sizes. None is read after the first that exceeds a limit.
+    """
+    num_files = num_bytes = 0
+    for name, size in files:
+        num_files += 1
+        num_bytes += size
+        if num_files > max_files:
+            raise ArchiveError(f"{path} has more than {max_files} files")
+        if num_bytes > max_bytes:
+            raise ArchiveError(f"{path} unpacks to more than {max_bytes} bytes")
+        if Path(name).anchor or ".." in Path(name).parts or "\\" in name:
             raise ArchiveError(f"{path} has a file outside its folder: {name!r}")
+    if not num_files:
+        raise ArchiveError(f"{path} has no files")
+
+
+def _tar_files(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[str, int]]:
+    """The names and sizes of a tar archive. Raises ArchiveError for a link or a device.
+
+    A link can lead out of the folder, and a later file is written through it.
+    """
+    for member in archive:
+        if not (member.isfile() or member.isdir()):
+            raise ArchiveError(f"{path} has {member.name!r}, which is neither a file nor a folder")
+        if member.size < 0:  # it leads back to an earlier place of the archive
+            raise tarfile.ReadError(f"{member.name!r} has a negative size")
+        yield member.name, member.size
+
+
+def _extract(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write the files and folders of an archive that has been checked. Modes, owners and times are not kept."""
+    for member in archive:
+        target = folder / member.name
+        content = archive.extractfile(member)
+        if content is None:
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with content, target.open("wb") as written:
+            shutil.copyfileobj(content, written, CHUNK_BYTES)

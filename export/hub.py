@@ -21,8 +21,8 @@ FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json",
     "tokenizer.json", "source.spm", "target.spm", "sentencepiece.bpe.model", "sentencepiece.model",
     "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "model.bin",
-    "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml", "model*.intgemm*.bin", "*vocab*.spm",
-    "lex*.bin",
+    "shared_vocabulary.json", "shared_vocabulary.txt", "*.npz", "*vocab.yml", "*decoder.yml", "model*.intgemm*.bin",
+    "*vocab*.spm", "lex*.bin",
 )  # fmt: skip
 # Fetched only if the model has none of WEIGHTS.
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")

@@ -57,7 +57,8 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         "model.safetensors or pytorch_model.bin. "
         "Hugging Face's M2M-100 and NLLB: config.json, sentencepiece.bpe.model, vocab.json or tokenizer.json, and the "
         "weights. "
-        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm; or Firefox's: "
+        "Marian's own, such as the Tatoeba Challenge's: *.npz, *vocab.yml, source.spm, target.spm, "
+        "decoder.yml; or Firefox's: "
         "model*.bin, *vocab*.spm, lex*.bin. "
         "CTranslate2's: model.bin, config.json, shared_vocabulary.json, sentencepiece.model; also an Argos package",
     )
@@ -146,11 +147,13 @@ def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> in
     """Read the model, write it to the folder `checkpoint`, and export that checkpoint as a bundle."""
     from app.bundle import Training
     from app.runtime.memory import release_memory
-    from export.bundle_writer import BundleRequest, write_bundle
+    from export.bundle_writer import BundleRequest, check_output, write_bundle
     from export.model_card import Facts, described_pairs
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
 
     model, kind = _read(found.folder, args.max_length)
+    for note in model.notes:
+        print(note, file=sys.stderr)
     name = args.name or found.name.lower()
     request = BundleRequest(
         name=name,
@@ -184,19 +187,21 @@ def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> in
     write_folder(checkpoint, files)
     model.state.clear()  # the export reads the weights from the disk
     release_memory()
+    check_output(args.output)
+    output = args.output if model.shortlist is None else checkpoint.with_name("bundle")
     bundle = write_bundle(
-        checkpoint, args.output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
+        checkpoint, output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
     )
     pairs = described_pairs(bundle.manifest)
     if model.shortlist is not None:
-        bundle = _with_shortlist(bundle, model.shortlist)
+        bundle = _with_shortlist(bundle, args.output, model.shortlist)
     size = sum(entry.size for entry in bundle.manifest.files.values())
     print(f"{args.output}: {name}, {pairs}, {size / 1e6:.1f} MB")
     return 0
 
 
-def _with_shortlist(bundle: Bundle, shortlist: ImportedShortlist) -> Bundle:
-    """Write the bundle again with the shortlist of its first direction."""
+def _with_shortlist(bundle: Bundle, output: Path, shortlist: ImportedShortlist) -> Bundle:
+    """Write a copy of the bundle to `output`, with the shortlist of its first direction."""
     from app.bundle import load_bundle
     from export.bundle_shortlist import write_with_shortlist
     from export.shortlist import make_table
@@ -204,8 +209,8 @@ def _with_shortlist(bundle: Bundle, shortlist: ImportedShortlist) -> Bundle:
 
     paths = {side: bundle.file(f"{side}.spm") for side in ("source", "target")}
     table = make_table(shortlist.likely, shortlist.frequent, **paths)
-    write_with_shortlist(bundle, bundle.path, {0: table}, MIN_LOG_PROBABILITY)
-    return load_bundle(bundle.path)
+    write_with_shortlist(bundle, output, {0: table}, MIN_LOG_PROBABILITY)
+    return load_bundle(output)
 
 
 def _without_suffix(name: str) -> str:

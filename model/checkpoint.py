@@ -99,14 +99,25 @@ def save(path: Path, saved: Saved, tokenizer: Path) -> None:
 def load(path: Path) -> Saved:
     """Read a checkpoint. Raises CheckpointError that names what is missing or broken."""
     try:
-        config = json.loads((path / CONFIG).read_text("utf-8"))
+        config = _read_object(path / CONFIG)
         model = load_file(path / WEIGHTS)
         has_state = (path / STATE).exists()
-        state = json.loads((path / STATE).read_text("utf-8")) if has_state else {}
+        state = _read_object(path / STATE) if has_state else {}
         optimizer = load_file(path / OPTIMIZER) if has_state else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{path} is not a checkpoint: {error}") from error
     return Saved(model, config, optimizer, state)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises OSError, and ValueError that names the file."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON in UTF-8: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - callers catch ValueError
+    return found
 
 
 def build_model(saved: Saved) -> Transformer:
@@ -174,11 +185,14 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 def best_folders(run: Path, count: int) -> list[Path]:
     """The `count` checkpoints of a run with the lowest dev loss. The loss last measured before each save counts.
 
-    Checkpoints that were saved before the first measurement come last.
+    Checkpoints that were saved before the first measurement come last. Raises CheckpointError if one has no dev loss.
     """
 
     def dev_loss(path: Path) -> float:
-        measured = json.loads((path / STATE).read_text("utf-8"))["dev_loss"]
-        return math.inf if measured is None else float(measured)
+        try:
+            measured = _read_object(path / STATE)["dev_loss"]
+            return math.inf if measured is None else float(measured)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path / STATE} holds no dev loss: {error}") from error
 
     return sorted(step_folders(run), key=dev_loss)[:count]

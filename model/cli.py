@@ -204,6 +204,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
     model, tokenizer, target_tokenizer = load_with_tokenizers(args.checkpoint)
     for specification, direction in product(args.data, directions_of(args)):
         pairs = [direction.of(pair) for pair in islice(read_data(specification), args.limit)]
+        if not pairs:
+            raise ValueError(f"{specification} holds no pair")
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         name = Path(specification).name + (" reversed" if direction.is_reversed else "")
         try:

@@ -39,7 +39,7 @@ class Pair:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file (plain, .gz or .xz) without newlines. Only a newline ends a line.
+    r"""Yield the lines of a UTF-8 file (plain, .gz or .xz) without line ends, which are \n or \r\n.
 
     Raises CorpusError that names the file and, for broken content, the last line that was read.
     """
@@ -47,7 +47,7 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, 1):  # noqa: B007 - the errors name the last line read
-                yield line.rstrip("\n")
+                yield line.removesuffix("\r\n").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from error
     except (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -55,14 +55,17 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open UTF-8 text (plain, .gz or .xz). Only a newline ends a line. Raises CorpusError for a missing file."""
+    r"""Open UTF-8 text (plain, .gz or .xz) after its byte order mark, if any. Its lines end only at \n.
+
+    Raises CorpusError for a missing file.
+    """
     if not path.is_file():
         raise CorpusError(f"{path} does not exist")
     if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8", newline="\n")
+        return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return path.open(encoding="utf-8", newline="\n")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
+    return path.open(encoding="utf-8-sig", newline="\n")
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:

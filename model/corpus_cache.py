@@ -14,8 +14,8 @@ import numpy as np
 
 from model.corpus import Corpus
 
-# Increase it when the encoding changes, so that a corpus of older code is encoded again.
-FORMAT = 2
+# Increase it when reading or encoding changes, so that a corpus of older code is encoded again.
+FORMAT = 3
 ARRAYS = ("ids", "starts", "domains")
 
 

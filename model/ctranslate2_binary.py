@@ -90,7 +90,7 @@ def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float
     """A variable in fp32, without a copy if it is in fp32.
 
     A quantised variable is divided by its scale, which is one number for each row or for all rows. Raises KeyError for
-    a missing variable, and ValueError for a scale of another size.
+    a missing variable, and ValueError for a scale of another size, or with a number that is not above 0 and finite.
     """
     values = variables[name].astype(np.float32, copy=False)
     scale = variables.get(f"{name}_scale")
@@ -99,4 +99,7 @@ def floats(variables: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float
     if scale.size not in (1, *values.shape[:1]):
         rows = f"{len(values)} rows" if values.shape else "one number"
         raise ValueError(f"{BINARY}: {name}_scale has {scale.size} numbers, and {name} has {rows}")
-    return values / scale.astype(np.float32).reshape(-1, *(1 for _ in values.shape[1:]))
+    divisor = scale.astype(np.float32)
+    if not ((divisor > 0) & np.isfinite(divisor)).all():
+        raise ValueError(f"{BINARY}: {name}_scale has numbers that are not above 0 and finite")
+    return values / divisor.reshape(-1, *(1 for _ in values.shape[1:]))

@@ -40,6 +40,7 @@ from model.imported import (
     read_sentencepiece,
     reordered,
     rows_of,
+    shown,
 )
 from model.marian_binary import is_binary_model
 
@@ -49,6 +50,13 @@ SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
 # Properties of encoder and decoder, with their values if model.bin has none.
 PROPERTIES = {"num_heads": 8, "activation": 0, "pre_norm": 1}
+# The last parts of the names of variables that `Files` reads, or that change nothing in this network.
+ATTRIBUTES = {
+    *PROPERTIES, "scale_embeddings", "start_from_zero_embedding", "alibi", "alibi_use_positive_positions",
+    "scale_alibi", "embeddings_merge", "alignment_layer", "alignment_heads",
+}  # fmt: skip
+# Those that change nothing as long as they are 0.
+FLAGS = {"multi_query", "multi_query_attention"}
 # The beam size of all models, which is that of Argos Translate, and the length penalties of its packages and of others.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
@@ -194,7 +202,7 @@ class Files:
 
 
 def _imported(files: Files, max_length: int | None) -> ImportedModel:
-    """Convert the files, and remove their variables. Raises KeyError for a missing variable, ConfigError."""
+    """Convert the files, and remove their variables. Raises KeyError for a missing variable, ValueError."""
     vocabulary, metadata = files.vocabulary, files.metadata
     source, target = files.sentencepieces
     order = piece_order(vocabulary, [source, target])
@@ -212,6 +220,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     starts_with_zeros, ends_source = files.starts_with_zeros, files.ends_source
     # `_state` removes the variables, so what depends on them is read before.
     state = _state(files.variables, config, rows, vocabulary)
+    if unread := _unread(files.variables):
+        raise ValueError(f"{BINARY} has variables that this network does not have: {shown(unread)}")
     if starts_with_zeros:
         state["embedding.weight"][[PAD_ID, BOS_ID]] = 0.0  # Marian's padding and start
     languages = (metadata.get("from_code"), metadata.get("to_code"))
@@ -305,14 +315,22 @@ def _state(
     embedding in model.bin.
     """
 
+    def remove(name: str) -> None:
+        del variables[name]
+        variables.pop(f"{name}_scale", None)
+
     def take(name: str) -> Tensor:
         values = floats(variables, name)
-        del variables[name]
+        remove(name)
         is_shared = any(values is other for other in variables.values())
         return torch.from_numpy(values.copy() if is_shared else values)
 
-    for name in ("decoder/embeddings/weight", "decoder/projection/weight"):
-        del variables[name]  # equal to the encoder's table
+    for name in (
+        "decoder/embeddings/weight",  # equal to the encoder's table, as the next one
+        "decoder/projection/weight",
+        "encoder/position_encodings/encodings",  # equal to the decoder's
+    ):
+        remove(name)
     bias_name = "decoder/projection/bias"
     bias = take(bias_name)[rows] if bias_name in variables else torch.zeros(len(rows))
     state = {
@@ -333,6 +351,16 @@ def _state(
         for ours, theirs in norm_names(stack, num_layers, is_final=f"{stack}/layer_norm/gamma" in variables):
             state |= {f"{ours}.weight": take(f"{theirs}/gamma"), f"{ours}.bias": take(f"{theirs}/beta")}
     return state
+
+
+def _unread(variables: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The variables that `_state` has left, without attributes."""
+    last_parts = {name: name.rsplit("/", 1)[-1] for name in variables}
+    return sorted(
+        name
+        for name, last in last_parts.items()
+        if last not in ATTRIBUTES and not (last in FLAGS and not variables[name].any())
+    )
 
 
 def joined_linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:

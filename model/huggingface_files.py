@@ -27,7 +27,6 @@ SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 # Our name of an SSRU (`model.ssru`) in a decoder layer. Hugging Face has no SSRUs. Only Marian's own files have them.
 SSRU = "ssru"
-MAX_LENGTH_PENALTY = 10.0  # of a bundle's manifest
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 
 
@@ -78,33 +77,6 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - the file is wrong, not a type
     return found
-
-
-def search_defaults(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[int, float]:
-    """The beam size and the length penalty of both configurations: 1 and 1.0 where they are missing or null.
-
-    Those of generation_config.json have priority. Raises ValueError.
-    """
-    found = []
-    for name, default in (("num_beams", 1), ("length_penalty", 1.0)):
-        file, fields = (GENERATION, generation) if generation.get(name) is not None else (CONFIG, facts)
-        value = fields.get(name)
-        found.append((f"{name} of {file}", default if value is None else value))
-    return checked_search(*found)
-
-
-def checked_search(beam_size: tuple[str, Any], length_penalty: tuple[str, Any]) -> tuple[int, float]:
-    """The beam size and the length penalty, each from its name in messages and its value. Raises ValueError."""
-    problems = []
-    name, beams = beam_size
-    if type(beams) is not int or beams < 1:
-        problems.append(f"{name} is {beams!r}; it must be a whole number of at least 1")
-    name, penalty = length_penalty
-    if type(penalty) not in (int, float) or not 0 <= penalty <= MAX_LENGTH_PENALTY:
-        problems.append(f"{name} is {penalty!r}; it must be a number from 0 to {MAX_LENGTH_PENALTY:g}")
-    if problems:
-        raise ValueError("; ".join(problems))
-    return beams, float(penalty)
 
 
 def checked_vocabulary(found: Mapping[str, Any], name: str = VOCABULARY) -> dict[str, int]:

@@ -37,6 +37,8 @@ NEVER = -30_000.0
 # The score of a piece that is not used. Not a whole number, because `app.text.tokenizer` takes whole scores at the end
 # of a model for ranks of BPE merges.
 UNUSED_SCORE = -1000.5
+# The most names of a list in a message.
+MAX_SHOWN = 10
 
 
 class UnusableModel(ValueError):
@@ -68,7 +70,7 @@ class ImportedModel:
     divided by length^length_penalty. ends_source: whether sources end with the end token. languages: source and target,
     if the files name them. language_tokens: for a model that translates between any two languages, the subword of each.
     Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token instead.
-    shortlist: None if the model has none.
+    shortlist: None if the model has none. notes: for the user, about options of the search that are left out.
     """
 
     config: ModelConfig
@@ -84,12 +86,18 @@ class ImportedModel:
     language_tokens: dict[str, str] = field(default_factory=dict)
     tag_follows_source: bool = False
     shortlist: ImportedShortlist | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def has_distinct_placeholders(self) -> bool:
         """Whether the model can write each placeholder symbol, not only the first; see `masked_bias`."""
         bias = self.state["embedding.output_bias"]
         return bool((bias[UNK_ID + 2 : len(FIRST)] > NEVER / 2).all())
+
+
+def shown(names: Sequence[str]) -> str:
+    """Names for a message, at most MAX_SHOWN."""
+    return ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
 
 
 def read_sentencepiece(path: Path) -> Any:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from model.config import ConfigError
+from model.generation_options import IDS, contradictions, left_out_options, search_defaults
 from model.huggingface_files import (
     CONFIG,
     GENERATION,
@@ -29,7 +30,6 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
-    search_defaults,
     size_problems,
     weight_problems,
 )
@@ -55,11 +55,15 @@ FIRST_POSITION = 2
 
 
 def is_m2m(folder: Path) -> bool:
-    """Whether config.json says that this is M2M-100 or NLLB, a mixture of experts included."""
+    """Whether config.json says that this is M2M-100 or NLLB, a mixture of experts included.
+
+    Raises UnusableModel for a config.json that is damaged.
+    """
     try:
-        return read_json(folder / CONFIG).get("model_type") in (MODEL_TYPE, MIXTURE_OF_EXPERTS)
-    except (OSError, ValueError):
-        return False
+        kind = read_json(folder / CONFIG, is_optional=True).get("model_type")
+    except (OSError, ValueError) as error:
+        raise UnusableModel(folder, [str(error)]) from error
+    return kind in (MODEL_TYPE, MIXTURE_OF_EXPERTS)
 
 
 def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
@@ -120,6 +124,8 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         length_penalty=defaults[1],
         language_tokens=vocabulary.languages,
         tag_follows_source=vocabulary.tag_follows_source,
+        # A forced first token is a target language, which each language pair of the bundle names.
+        notes=left_out_options(facts, search, kept=("forced_bos_token_id",)),
     )
 
 
@@ -138,12 +144,7 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
             f"decoder_start_token_id of {CONFIG} is {facts.get('decoder_start_token_id')}; "
             f"only eos_token_id, {facts.get('eos_token_id')}, can be imported"
         )
-    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "num_beams", "length_penalty")
-    return problems + [
-        f"{name} of {CONFIG} is {facts[name]!r}, of {GENERATION} it is {search[name]!r}"
-        for name in names
-        if facts.get(name) is not None and search.get(name) is not None and facts[name] != search[name]
-    ]
+    return problems + contradictions(facts, search, (*IDS, "num_beams", "length_penalty"))
 
 
 def fairseq_positions(max_length: int, d_model: int) -> Tensor:

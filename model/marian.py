@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from model.config import BOS_ID, ConfigError
+from model.generation_options import contradictions, left_out_options, search_defaults
 from model.huggingface_files import (
     CONFIG,
     GENERATION,
@@ -33,7 +34,6 @@ from model.huggingface_files import (
     model_config,
     read_json,
     read_weights,
-    search_defaults,
     size_problems,
     table_state,
     weight_problems,
@@ -71,7 +71,8 @@ class Files:
 
     facts: config.json. search: beam size and length penalty. vocabularies: of sources and of targets; the same object
     if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of
-    the vocabularies. is_own: whether the files are Marian's own.
+    the vocabularies. is_own: whether the files are Marian's own. generation: generation_config.json, or empty.
+    notes: as of `ImportedModel`.
     """
 
     facts: Mapping[str, Any]
@@ -81,6 +82,8 @@ class Files:
     sentencepieces: tuple[Any, Any]
     shortlist: MarianShortlist | None = None
     is_own: bool = False
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def is_pre_norm(self) -> bool:
@@ -90,7 +93,7 @@ class Files:
     def problems(self) -> list[str]:
         """The properties that this network does not support, and contradictions between the files."""
         source, target = self.vocabularies
-        found = _config_problems(self.facts)
+        found = _config_problems(self.facts) + contradictions(self.facts, self.generation)
         found += _vocabulary_problems(self.facts, source, VOCABULARY, "vocab_size")
         if target is not source:
             found += _vocabulary_problems(self.facts, target, TARGET_VOCABULARY, "decoder_vocab_size")
@@ -139,8 +142,16 @@ def _huggingface_files(folder: Path) -> Files:
     elif _needs_target_vocabulary(folder, facts):
         missing = f"{TARGET_VOCABULARY} is missing; by {CONFIG} source and target have their own embeddings"
         raise UnusableModel(folder, [missing])
-    search = search_defaults(facts, read_json(folder / GENERATION, is_optional=True))
-    return Files(facts, search, (source, target), read_weights(folder), (source_spm, target_spm))
+    generation = read_json(folder / GENERATION, is_optional=True)
+    return Files(
+        facts,
+        search_defaults(facts, generation),
+        (source, target),
+        read_weights(folder),
+        (source_spm, target_spm),
+        generation=generation,
+        notes=left_out_options(facts, generation),
+    )
 
 
 def _needs_target_vocabulary(folder: Path, facts: Mapping[str, Any]) -> bool:
@@ -167,6 +178,7 @@ def _own_files(folder: Path) -> Files:
         found.sentencepieces,
         found.shortlist,
         is_own=True,
+        notes=found.notes,
     )
 
 
@@ -218,6 +230,7 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
         beam_size=files.search[0],
         length_penalty=files.search[1],
         shortlist=None if files.shortlist is None else _shortlist(files.shortlist, rows[0], rows[1]),
+        notes=files.notes,
     )
 
 
@@ -273,10 +286,10 @@ def _vocabulary_problems(
     if len(vocabulary) != size:
         problems.append(f"{name} has {len(vocabulary)} pieces, {size_name} of {CONFIG} is {size}")
     # Only sources are padded, so a smaller target vocabulary may have another padding id.
-    for piece, field in ((EOS, "eos_token_id"), (PAD, "pad_token_id"))[: 2 if name == VOCABULARY else 1]:
-        if piece in vocabulary and vocabulary[piece] != facts.get(field):
+    for piece, id_name in ((EOS, "eos_token_id"), (PAD, "pad_token_id"))[: 2 if name == VOCABULARY else 1]:
+        if piece in vocabulary and vocabulary[piece] != facts.get(id_name):
             problems.append(
-                f"{piece} is {vocabulary[piece]} in {name}, {field} of {CONFIG} is {facts.get(field)}"
+                f"{piece} is {vocabulary[piece]} in {name}, {id_name} of {CONFIG} is {facts.get(id_name)}"
             )
     return problems
 

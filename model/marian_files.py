@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.huggingface_files import OUTPUT_TABLE, PICKLE, SHARED, SOURCE_TABLE, SSRU, TARGET_TABLE
-from model.imported import PAD, read_sentencepiece
+from model.imported import PAD, read_sentencepiece, shown
 from model.marian_binary import (
     ACTIVATION_SCALE,
     BinaryError,
@@ -34,17 +34,18 @@ from model.marian_options import (
     has_ssru,
     is_output_tied,
     is_source_tied,
+    left_out_options,
     option_problems,
     search_options,
 )
 
-# The most arrays that a message names.
-MAX_SHOWN = 10
 # A vocabulary, and those of sources and of targets where both have one.
 YAML, SPM = "*vocab.yml", "*vocab*.spm"
 YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", "trgvocab*.spm")
 # The SentencePiece models beside vocabularies in YAML.
 SOURCE, TARGET = "source.spm", "target.spm"
+# The options of the search. Marian writes them to WEIGHTS.decoder.yml, and OPUS-MT's releases have them in decoder.yml.
+DECODER = "decoder.yml"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class MarianFiles:
     facts: the fields of config.json. search: beam size and length penalty. vocabularies: of sources and of targets, one
     object if they are the same. The padding is a new last piece with a row of zeros, because Marian's decoder starts
     with zeros. weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of sources and of
-    targets. shortlist: by the ids of the vocabularies; None if there is none.
+    targets. shortlist: by the ids of the vocabularies; None if there is none. notes: as of `ImportedModel`.
     """
 
     facts: dict[str, Any]
@@ -63,6 +64,7 @@ class MarianFiles:
     weights: dict[str, Tensor]
     sentencepieces: tuple[Any, Any]
     shortlist: MarianShortlist | None
+    notes: tuple[str, ...]
 
 
 def has_marian_files(folder: Path) -> bool:
@@ -80,7 +82,7 @@ def read_marian_files(folder: Path) -> MarianFiles:
     options = _yaml(arrays.pop(YAML_CONFIG).tobytes().rstrip(b"\0"), YAML_CONFIG)
     if problems := option_problems(options):
         raise ValueError("; ".join(problems))
-    search = search_options(options, is_binary=path.suffix == ".bin")
+    search, notes = _search(folder, is_binary=path.suffix == ".bin")
     source, target = vocabularies = _vocabularies(folder, are_tables_shared=is_source_tied(options))
     remaining = _Arrays(arrays)
     try:
@@ -88,12 +90,23 @@ def read_marian_files(folder: Path) -> MarianFiles:
     except KeyError as error:
         raise ValueError(f"{path.name} has no {error.args[0]}") from error
     if unread := remaining.names():
-        shown = ", ".join(unread[:MAX_SHOWN]) + (", ..." if len(unread) > MAX_SHOWN else "")
-        raise ValueError(f"{path.name} has arrays that this network does not have: {shown}")
+        raise ValueError(f"{path.name} has arrays that this network does not have: {shown(unread)}")
     source_spm, target_spm = map(read_sentencepiece, _sentencepiece_paths(folder))
     shortlist = _shortlist(folder, source, target)
     facts = config_facts(options, source, target)
-    return MarianFiles(facts, search, vocabularies, weights, (source_spm, target_spm), shortlist)
+    return MarianFiles(facts, search, vocabularies, weights, (source_spm, target_spm), shortlist, notes)
+
+
+def _search(folder: Path, *, is_binary: bool) -> tuple[tuple[int, float], tuple[str, ...]]:
+    """Beam size and length penalty, and notes about options that are left out. Raises ValueError.
+
+    They are in decoder.yml, or in the only file that Marian has named after the weights. There may be no such file.
+    """
+    found = [folder / DECODER] if (folder / DECODER).is_file() else sorted(folder.glob(f"*.{DECODER}"))
+    path = _the_only(found, f"*.{DECODER}") if found else None
+    options = {} if path is None else _yaml(path.read_bytes(), path.name)
+    name = DECODER if path is None else path.name
+    return search_options(options, name, is_binary=is_binary), left_out_options(options, name)
 
 
 def _weight_files(folder: Path) -> list[Path]:

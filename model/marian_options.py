@@ -1,11 +1,15 @@
-"""The options of Marian's special:model.yml: which networks are known, their sizes and the defaults of the search."""
+"""The options of Marian: which networks are known and their sizes, and beam size and length penalty of the search.
+
+Those of the network are in special:model.yml, an array beside the weights. Those of the search are in a decoder.yml.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.huggingface_files import SSRU, checked_search
+from model.generation_options import checked_search, left_out
+from model.huggingface_files import SSRU
 from model.imported import EOS, PAD
 
 YAML_CONFIG = "special:model.yml"
@@ -30,6 +34,8 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-rnn-projection": (False, None),
     "transformer-disable-position-embeddings": (False, None),
     "transformer-attention-mask": ("default", None),
+    # Not "gelu": up to version 1.12.0, Marian computes the approximation x * sigmoid(1.702 x).
+    "transformer-ffn-activation": ("swish", "relu", None),
 }
 # What is done before a sub-layer, after it and at the end of a stack. n normalises, a adds the residual, and d is
 # dropout, which is left out.
@@ -44,8 +50,8 @@ MAX_POSITIONS = 512
 # Options that are whole numbers, and those that may also be missing.
 SIZES = ("dim-emb", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
 OPTIONAL_SIZES = ("transformer-heads-decoder", "transformer-decoder-dim-ffn")
-# Used for an .npz file that does not name a beam size or a length penalty: 6 and 0.0. (Marian's own defaults are 12 and
-# 0.0.) Used for a binary file that does not name them: 1 and 1.0, which are Firefox's.
+# Used for an .npz file without a decoder.yml that has the beam size or the length penalty: 6 and 0.0. (Marian's own
+# defaults are 12 and 0.0.) Used for a binary file in that case: 1 and 1.0, which are Firefox's.
 SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
 
 
@@ -126,12 +132,21 @@ def config_facts(
     }
 
 
-def search_options(options: Mapping[str, Any], *, is_binary: bool) -> tuple[int, float]:
-    """The beam size and the length penalty. is_binary: whether the weights are in a .bin file. Raises ValueError."""
+def search_options(options: Mapping[str, Any], file: str, *, is_binary: bool) -> tuple[int, float]:
+    """The beam size and the length penalty. options: those of a decoder.yml, whose name is `file`. Raises ValueError.
+
+    is_binary: whether the weights are in a .bin file. Marian divides a score by length^normalize.
+    """
     beam_size, penalty = (
-        (f"{name} of {YAML_CONFIG}", default if options.get(name) is None else options[name])
+        (f"{name} of {file}", default if options.get(name) is None else options[name])
         for name, default in zip(
             ("beam-size", "normalize"), BINARY_SEARCH if is_binary else SEARCH, strict=True
         )
     )
     return checked_search(beam_size, penalty)
+
+
+def left_out_options(options: Mapping[str, Any], file: str) -> tuple[str, ...]:
+    """Notes about the options of a decoder.yml that the import leaves out, although they change translations."""
+    penalty = options.get("word-penalty")
+    return (left_out(f"word-penalty of {file}", penalty),) if penalty else ()

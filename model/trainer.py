@@ -37,6 +37,7 @@ class Trainer:
 
     best: the lowest dev loss so far, or with patience_on "bleu" the highest dev BLEU, negated.
     num_worse: evaluations since the one that gave `best`.
+    window: what the next row of the log sums. It is empty if the newest update has its row.
     """
 
     def __init__(
@@ -71,18 +72,21 @@ class Trainer:
         self.num_worse = 0
         self.last_dev_loss = math.inf
         self.elapsed_s = 0.0
+        self.window = Window()
 
     # --- the loop ---
 
     def train(
         self, dev: Batches, bleu: Bleu | None = None, *, is_stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        """Train until a limit of the options is reached, then save.
+        """Train until a limit of the options is reached, then save. A resumed run may be at a limit already.
 
-        bleu: scores the model on dev text; None for no BLEU. is_stopping: called after each update; once it returns
-        True, the run saves and ends.
+        bleu: scores the model on dev text; None for no BLEU.
+        is_stopping: called before the first update and after each. Once it returns True, the run saves and ends. It
+        does not evaluate then, because that can take minutes. If an evaluation was due, the resumed run begins with it.
         """
         started = time.monotonic() - self.elapsed_s
+        self.window.started = time.monotonic() - self.window.elapsed_s
         stream = self.batches.since(self.position)
         self._seed_dropout()
         with (
@@ -96,28 +100,44 @@ class Trainer:
                 disable=None if self.group.is_first else True,
             ) as bar,
         ):
-            window = Window()
-            is_last = False
-            while self.step < self.options.max_steps and not is_last:
-                self.update(stream, window)
-                self.elapsed_s = time.monotonic() - started
-                bar.update()
-                is_out_of_time = 0 < self.options.max_time_s <= self.elapsed_s
-                is_ended = self.step == self.options.max_steps or self._any(is_out_of_time)
-                is_interrupted = self._any(is_stopping())
-                is_last = is_ended or is_interrupted
-                if not is_interrupted and (is_ended or self.step % self.options.evaluate_every == 0):
+            is_start = True
+            while True:
+                is_interrupted, is_ended = self._any(is_stopping()), self._is_ended()
+                is_evaluated = not is_interrupted and self._is_due(is_ended)
+                if is_evaluated:
                     if log is not None:
-                        row = self._evaluate(dev, bleu, window)
+                        row = self._evaluate(dev, bleu)
                         log.write(row)
                         bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
                         if bar.disable:
                             print(progress_line(row, self.options), file=sys.stderr, flush=True)
                         draw(log.path, self.run / "curve.png")
-                    window = Window()
-                    is_last = self._any(is_last or 0 < self.options.patience <= self.num_worse)
-                if is_last or (self.options.save_every and self.step % self.options.save_every == 0):
+                    self.window = Window()
+                    is_ended = self._is_ended()
+                is_last = is_ended or is_interrupted
+                # At the start, only an evaluation changes the checkpoint that was resumed.
+                is_saving = is_last or is_multiple(self.step, self.options.save_every)
+                if is_evaluated if is_start else is_saving:
                     self.save()
+                if is_last:
+                    return
+                self.update(stream, self.window)
+                self.elapsed_s = time.monotonic() - started
+                bar.update()
+                is_start = False
+
+    def _is_ended(self) -> bool:
+        """Whether a limit of the options is reached: of updates, time or patience."""
+        options = self.options
+        is_out_of_time = 0 < options.max_time_s <= self.elapsed_s
+        is_out_of_patience = 0 < options.patience <= self.num_worse
+        return self._any(self.step >= options.max_steps or is_out_of_time or is_out_of_patience)
+
+    def _is_due(self, is_ended: bool) -> bool:
+        """Whether the newest update needs an evaluation and has none."""
+        return self.window.num_tokens > 0 and (
+            is_ended or is_multiple(self.step, self.options.evaluate_every)
+        )
 
     def _any(self, value: bool) -> bool:
         """Whether `value` is True in any process of the run."""
@@ -212,8 +232,9 @@ class Trainer:
             num_tokens += batch.num_target_tokens
         return total, num_tokens
 
-    def _evaluate(self, dev: Batches, bleu: Bleu | None, window: Window) -> dict[str, float]:
+    def _evaluate(self, dev: Batches, bleu: Bleu | None) -> dict[str, float]:
         """Evaluate, and update `best` and `num_worse`. Returns the row of the log."""
+        window = self.window
         row = {
             "step": float(self.step),
             "epoch": float(self.position.epoch),
@@ -253,6 +274,8 @@ class Trainer:
             "num_worse": self.num_worse,
             "dev_loss": self.last_dev_loss if math.isfinite(self.last_dev_loss) else None,
             "elapsed_s": self.elapsed_s,
+            "window": self.window.to_json(),
+            "learning_rate": self.rate,
             "seed": self.batches.seed,
             "max_tokens": self.batches.max_tokens,
         }
@@ -292,7 +315,9 @@ class Trainer:
             )
         self._restore(saved)
         if self.group.is_first:
-            drop_rows_after(self.run / "train.csv", self.step)
+            # A run that is killed between an evaluation and its checkpoint makes that evaluation again.
+            num_logged = self.step - 1 if self.window.num_tokens else self.step
+            drop_rows_after(self.run / "train.csv", num_logged)
         return True
 
     def _restore(self, saved: Saved) -> None:
@@ -307,6 +332,8 @@ class Trainer:
         self.best = math.inf if state["best"] is None else state["best"]
         self.last_dev_loss = math.inf if state["dev_loss"] is None else state["dev_loss"]
         self.num_worse, self.elapsed_s = state["num_worse"], state["elapsed_s"]
+        # A checkpoint of an older version has neither.
+        self.window, self.rate = Window(**state.get("window", {})), state.get("learning_rate", 0.0)
 
 
 def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
@@ -331,12 +358,26 @@ def progress_line(row: Mapping[str, float], options: TrainingOptions) -> str:
 
 
 class Window:
-    """Sums since the last row of the log."""
+    """Sums since the last row of the log. elapsed_s: time of the window before it was saved and loaded."""
 
-    def __init__(self) -> None:
-        self.plain_loss = torch.zeros(())
-        self.num_tokens = 0
-        self.started = time.monotonic()
+    def __init__(self, plain_loss: float = 0.0, num_tokens: int = 0, elapsed_s: float = 0.0) -> None:
+        self.plain_loss = torch.tensor(plain_loss, dtype=torch.float64)
+        self.num_tokens = num_tokens
+        self.elapsed_s = elapsed_s
+        self.started = time.monotonic() - elapsed_s
+
+    def to_json(self) -> dict[str, float]:
+        """The arguments that make an equal window."""
+        return {
+            "plain_loss": float(self.plain_loss),
+            "num_tokens": self.num_tokens,
+            "elapsed_s": time.monotonic() - self.started,
+        }
+
+
+def is_multiple(step: int, every: int) -> bool:
+    """Whether a step is one of those that are `every` updates apart. With 0, none is."""
+    return every > 0 and step % every == 0
 
 
 def set_num_threads(num_threads: int) -> None:

@@ -13,10 +13,13 @@ def find_api_key(path: Path | None) -> str | None:
     """The API key in the file at `path`, else in TRANSDUCE_API_KEY, else None; white space around it is removed.
 
     Raises:
-        CommandError: the key is empty or holds characters that a header cannot carry.
+        CommandError: the key is empty or holds characters that a header cannot carry, or the file is not UTF-8.
         OSError: the file cannot be read.
     """
-    text = path.read_text("utf-8") if path else os.environ.get("TRANSDUCE_API_KEY")
+    try:
+        text = path.read_text("utf-8-sig") if path else os.environ.get("TRANSDUCE_API_KEY")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
     if text is None:
         return None
     key = text.strip()

@@ -98,8 +98,8 @@ class LoadedSubcommand:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code.
 
-    Every error becomes one line on stderr; `--debug` shows the traceback above it. Ctrl-C and a closed stdout print
-    nothing. Usage errors and --help leave through argparse's SystemExit (2 and 0).
+    Every error becomes one line on stderr, also if stdout cannot be written; `--debug` shows the traceback above it.
+    Ctrl-C and a closed stdout print nothing. Usage errors and --help leave through argparse's SystemExit (2 and 0).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)
@@ -109,17 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     is_debug = "--debug" in arguments
     try:
-        loaded = load_subcommand(name) if name else None
-        parsed = build_parser(name, loaded).parse_args(arguments)
-        if loaded is None:  # parse_args has already rejected an unknown or missing subcommand
-            return ExitCode.USAGE
-        return loaded.run(parsed)
+        return run_subcommand(name, arguments)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout has closed the pipe, as `head` does. Redirect stdout, since otherwise the interpreter's
-        # flush at exit would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of stdout has closed the pipe, as `head` does
         return ExitCode.FAILURE
     except Exception as error:  # noqa: BLE001 - the outermost handler turns every error into one line
         if is_debug:
@@ -127,6 +120,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         failure = explain(error, name=name, is_debug=is_debug)
         print(failure.message, file=sys.stderr)
         return failure.exit_code
+    finally:
+        flush_or_discard_stdout()
+
+
+def run_subcommand(name: str | None, arguments: Sequence[str]) -> int:
+    """Run the subcommand `name` and return its exit code. Raises OSError if stdout cannot take what was printed."""
+    try:
+        loaded = load_subcommand(name) if name else None
+        parsed = build_parser(name, loaded).parse_args(arguments)
+        # parse_args has already rejected an unknown or missing subcommand.
+        exit_code = ExitCode.USAGE if loaded is None else loaded.run(parsed)
+    except SystemExit:  # --help and --version have printed
+        flush_stdout()
+        raise
+    flush_stdout()
+    return exit_code
+
+
+def flush_stdout() -> None:
+    """Write what stdout still holds. Raises OSError."""
+    if sys.stdout is not None:  # None if the process has started without a stdout
+        sys.stdout.flush()
+
+
+def flush_or_discard_stdout() -> None:
+    """Write what stdout still holds. If that fails, stdout leads nowhere, and the flush at exit does not fail again."""
+    try:
+        flush_stdout()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def selected_subcommand(arguments: Sequence[str]) -> str | None:

@@ -11,12 +11,14 @@ import fcntl
 import gzip
 import json
 import lzma
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
 from transduce.errors import CommandError
+from transduce.translate_output import check_folder
 
 
 class ResumableOutput:
@@ -127,11 +129,10 @@ class ResumableOutput:
 
 
 def check_output(path: Path) -> None:
-    """Raise CommandError if the output exists already, or its folder does not."""
-    if path.exists():
+    """Raise CommandError if the output exists already, or as in `check_folder`."""
+    if os.path.lexists(path):
         raise CommandError(f"{path} exists already")
-    if not path.parent.is_dir():
-        raise CommandError(f"the folder {path.parent} does not exist")
+    check_folder(path.parent)
 
 
 def _opened(path: Path, suffix: str) -> IO[bytes]:

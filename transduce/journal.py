@@ -2,12 +2,14 @@
 
 The journal is a file of JSON lines. The first line identifies the file and the options. Each further line holds a
 text's number and its translation. It is written as soon as its batch is translated. An incomplete last line is ignored.
+Only its owner may read a new journal.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +37,7 @@ class Journal:
         Raises OSError.
         """
         kept = self._read()
-        self._file = self.path.open("r+b" if kept else "wb")
+        self._file = open(self.path, "r+b" if kept else "wb", opener=_open_private)
         self._file.truncate(kept)
         self._file.seek(kept)
         if not kept:
@@ -85,6 +87,11 @@ class Journal:
             self.done[entry["n"]] = entry["text"]
             kept += len(line) + 1
         return kept
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open the file as `open` does. A new file is readable by its owner only."""
+    return os.open(path, flags, 0o600)
 
 
 def _digest(data: bytes) -> str:

@@ -16,16 +16,17 @@ from transduce.api_key import find_api_key
 from transduce.arguments import above_zero, add_decoding_arguments, decoding_options, not_negative, positive
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
-from transduce.translate_batch import TranslateParams, translate_batch
+from transduce.translate_batch import Piece, TranslateParams
 from transduce.translate_file import FORMATS, FileTask, choose_format, translate_file
 from transduce.translate_lines import (
     MAX_ITEMS,
     batches,
     json_line,
     read_lines,
-    requests,
     translated_line,
 )
+from transduce.translate_output import output_file
+from transduce.translate_pieces import translate_pieces
 
 DEFAULT_BATCH_SIZE = 32
 # In practice no limit: --max-wait ends the retries.
@@ -101,8 +102,8 @@ def run_translate(args: argparse.Namespace) -> int:
 
     Raises:
         CommandError: the input is not UTF-8, no format has its suffix, the API key is invalid, a request fails as in
-            `translate_batch`, a file cannot be translated as in `translate_file`, an option needs --json, or --json is
-            set for another format than plain text or with --output.
+            `translate_batch`, a file cannot be translated as in `translate_file`, the output cannot be written as in
+            `output_file`, an option needs --json, or --json is set for another format than plain text or with --output.
         OSError: the input or the key cannot be read, or the output cannot be written.
         ValueError: the URL is invalid.
     """
@@ -127,8 +128,9 @@ def run_translate(args: argparse.Namespace) -> int:
         elif args.json:
             raise CommandError("--json needs plain text and no --output", exit_code=ExitCode.USAGE)
         else:
+            output = None if args.output is None else output_file(args.output)
             data = args.file.read_bytes() if args.file else sys.stdin.buffer.read()
-            translate_file(client, FileTask(data, file_format, args.output, args.batch_size), params)
+            translate_file(client, FileTask(data, file_format, output, args.batch_size), params)
     return 0
 
 
@@ -144,10 +146,8 @@ def translate_stream(client: Client, args: argparse.Namespace, params: Translate
         # A typed line is translated at once: its batch does not wait for further lines.
         is_typed = args.file is None and sys.stdin.isatty()
         for batch in batches(read_lines(source), max_lines=1 if is_typed else args.batch_size):
-            texts = [piece for line in batch for piece in line.pieces]
-            answers = (
-                each for request in requests(texts) for each in translate_batch(client, request, params)
-            )
+            pieces = [Piece(text, index == 0) for line in batch for index, text in enumerate(line.pieces)]
+            answers = translate_pieces(client, pieces, params)
             for line in batch:
                 sys.stdout.buffer.write(format_line(line, answers).encode("utf-8", "replace"))
                 progress.update(line.num_bytes)

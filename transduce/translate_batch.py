@@ -1,8 +1,11 @@
-"""Translates a batch of texts through the client. A batch that is too large or too slow is sent again in halves."""
+"""Translates a batch of texts through the client. A batch that is too large or too slow is sent again in halves.
+
+A single text that is too large is cut in two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -21,23 +24,71 @@ class TranslateParams:
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def options_for(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """The options of a request for these pieces. Only a first piece has the `target_prefix`."""
+        options = dict(self.options)
+        prefix = options.get("target_prefix")
+        if prefix:
+            options["target_prefix"] = [prefix if piece.is_first else "" for piece in pieces]
+        return options
 
-def translate_batch(client: Client, texts: Sequence[str], params: TranslateParams) -> list[Translation]:
-    """The translations of `texts`, in the same order.
+
+@dataclass(frozen=True)
+class Piece:
+    """A text to translate, the whole or a piece of a line or of a unit. is_first: it is not a later piece."""
+
+    text: str
+    is_first: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the server has translated of a piece, mostly all of it. text: the source."""
+
+    text: str
+    translation: Translation
+
+
+def translate_batch(
+    client: Client,
+    pieces: Sequence[Piece],
+    params: TranslateParams,
+    halves: Callable[[str], Sequence[str]],
+) -> list[list[Part]]:
+    """The parts of each piece, in the same order. A piece has several if the server refuses it as too large.
+
+    halves: cuts a text in two; returns the text alone if it cannot be cut.
 
     Raises:
         CommandError: the server cannot be reached, refuses the request, fails, or sends an invalid response.
     """
     try:
-        result = client.translate(texts, source=params.source, target=params.target, **params.options)
+        result = client.translate(
+            [piece.text for piece in pieces],
+            source=params.source,
+            target=params.target,
+            **params.options_for(pieces),
+        )
     except TransduceError as error:
-        if error.status in TOO_LARGE_OR_SLOW and len(texts) > 1:
-            half = len(texts) // 2
-            return translate_batch(client, texts[:half], params) + translate_batch(
-                client, texts[half:], params
-            )
+        if error.status in TOO_LARGE_OR_SLOW and len(pieces) > 1:
+            middle = len(pieces) // 2
+            return [
+                parts
+                for half in (pieces[:middle], pieces[middle:])
+                for parts in translate_batch(client, half, params, halves)
+            ]
+        if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            (piece,) = pieces
+            texts = halves(piece.text)
+            if len(texts) > 1:
+                cut = [Piece(text, piece.is_first and index == 0) for index, text in enumerate(texts)]
+                found = [translate_batch(client, [half], params, halves) for half in cut]
+                return [[part for [parts] in found for part in parts]]
         raise CommandError(error_line(error)) from error
-    return list(result.translations)
+    return [
+        [Part(piece.text, translation)]
+        for piece, translation in zip(pieces, result.translations, strict=True)
+    ]
 
 
 def model_facts(model: Model) -> dict[str, str]:

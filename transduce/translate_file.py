@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,8 +14,10 @@ from tqdm import tqdm
 from transduce.client import Client, TransduceError
 from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
-from transduce.translate_batch import TranslateParams, error_line, model_facts, translate_batch
-from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
+from transduce.translate_batch import Piece, TranslateParams, error_line, model_facts
+from transduce.translate_lines import MAX_ITEM_CHARACTERS
+from transduce.translate_output import write_output
+from transduce.translate_pieces import translate_pieces
 
 if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
@@ -154,20 +154,29 @@ def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> li
     from app.files.parts import joined
     from app.text.language_codes import separator
 
-    pieces = [list(pieces_of(unit)) for unit in units]
-    texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
+    texts_of_units = [list(pieces_of(unit)) for unit in units]
+    pieces = [
+        Piece(text, index == 0)
+        for texts in texts_of_units
+        for index, text in enumerate(filter(is_sent, texts))
+    ]
     params = replace(params, options={**params.options, **options_of(units[0])})
-    answers = (each.text for request in requests(texts) for each in translate_batch(client, request, params))
-    for piece in (piece for parts in pieces for piece in parts if len(piece) > MAX_ITEM_CHARACTERS):
+    answers = translate_pieces(client, pieces, params)
+    for text in (text for texts in texts_of_units for text in texts if len(text) > MAX_ITEM_CHARACTERS):
         print(
-            f"transduce translate: {len(piece)} characters cannot be split for a request and are left untranslated",
+            f"transduce translate: {len(text)} characters cannot be split for a request and are left untranslated",
             file=sys.stderr,
         )
     gap = separator(params.source, params.target)
-    return [
-        joined(parts, [next(answers) if is_sent(piece) else piece for piece in parts], gap)
-        for parts in pieces
-    ]
+    translations = []
+    for texts in texts_of_units:
+        sources, translated = [], []
+        for text in texts:
+            parts = next(answers) if is_sent(text) else None
+            sources += [text] if parts is None else [part.text for part in parts]
+            translated += [text] if parts is None else [part.translation.text for part in parts]
+        translations.append(joined(sources, translated, gap))
+    return translations
 
 
 def is_sent(piece: str) -> bool:
@@ -200,25 +209,6 @@ def pieces_of(unit: Unit) -> Iterator[str]:
     from app.files.parts import cut
 
     return cut(unit.text, MAX_ITEM_CHARACTERS, is_text=unit.format == "text")
-
-
-def write_output(output: Path | None, content: bytes) -> None:
-    """Write the content to stdout, or to a file completely or not at all. Raises OSError."""
-    if output is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(output)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def progress_of(units: Sequence[Unit]) -> tqdm[NoReturn]:

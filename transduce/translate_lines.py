@@ -7,13 +7,12 @@ white space at both ends of a line are copied. A last line without a line ending
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import BinaryIO
 
-from transduce.client import Translation
 from transduce.errors import CommandError
+from transduce.translate_batch import Part
 
 # The server's default limits for one request.
 MAX_ITEMS = 128
@@ -74,10 +73,25 @@ def split_text(text: str, *, max_characters: int) -> Iterator[str]:
 
 
 def batches(lines: Iterable[Line], *, max_lines: int) -> Iterator[list[Line]]:
-    """Yield groups of `max_lines` lines; the last group may be shorter."""
-    remaining = iter(lines)
-    while batch := list(islice(remaining, max_lines)):
+    """Yield groups of `max_lines` lines; the last group may be shorter.
+
+    Raises:
+        CommandError: as `lines` does, once the lines before it are yielded.
+    """
+    batch: list[Line] = []
+    failure: CommandError | None = None
+    try:
+        for line in lines:
+            batch.append(line)
+            if len(batch) == max_lines:
+                yield batch
+                batch = []
+    except CommandError as error:
+        failure = error
+    if batch:
         yield batch
+    if failure is not None:
+        raise failure
 
 
 def requests(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -95,17 +109,19 @@ def requests(texts: Iterable[str]) -> Iterator[list[str]]:
         yield request
 
 
-def translated_line(line: Line, answers: Iterator[Translation], gap: str = "") -> str:
+def translated_line(line: Line, answers: Iterator[Sequence[Part]], gap: str = "") -> str:
     """The line with its pieces replaced by the next of `answers`, still as one line.
 
-    gap: what separates the translations of two pieces that nothing separates.
+    gap: what separates the translations of two parts that nothing separates.
     """
     from app.files.parts import joined
 
-    translated = joined(line.pieces, [next(answers).text for _ in line.pieces], gap)
+    parts = [part for _ in line.pieces for part in next(answers)]
+    translated = joined([part.text for part in parts], [part.translation.text for part in parts], gap)
     return line.before + translated.replace("\n", " ") + line.after
 
 
-def json_line(line: Line, answers: Iterator[Translation]) -> str:
-    """The server's translations of the line's pieces as one line of JSON: an array, empty for a blank line."""
-    return json.dumps([dict(next(answers).raw) for _ in line.pieces], ensure_ascii=False) + "\n"
+def json_line(line: Line, answers: Iterator[Sequence[Part]]) -> str:
+    """The server's translations of the line's parts as one line of JSON: an array, empty for a blank line."""
+    found = [dict(part.translation.raw) for _ in line.pieces for part in next(answers)]
+    return json.dumps(found, ensure_ascii=False) + "\n"

@@ -148,7 +148,9 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def write_npz(folder: Path, output: Path, *, is_old: bool = False) -> None:
-    """Convert a post-norm folder of Hugging Face to Marian's own files: an .npz, vocabularies in YAML, the .spm.
+    """Convert a post-norm folder of Hugging Face to Marian's own files.
+
+    They are an .npz, vocabularies in YAML, the .spm, and decoder.yml as in a release of OPUS-MT.
 
     is_old: store an output matrix of its own as Marian did before 2019.
     """
@@ -180,8 +182,14 @@ def write_npz(folder: Path, output: Path, *, is_old: bool = False) -> None:
         "dim-emb": config["d_model"], "enc-depth": config["encoder_layers"], "dec-depth": config["decoder_layers"],
         "transformer-heads": config["encoder_attention_heads"], "transformer-dim-ffn": config["encoder_ffn_dim"],
         "transformer-ffn-activation": config["activation_function"],
-        "beam-size": search.get("num_beams") or 1, "normalize": 1,
     }  # fmt: skip
+    decoder = {
+        "models": ["opus.npz"],
+        "beam-size": search.get("num_beams") or 1,
+        "normalize": 1,
+        "word-penalty": 0,
+    }
+    (output / "decoder.yml").write_text(yaml.safe_dump(decoder), "utf-8")
     arrays = {
         "special:model.yml": np.frombuffer(yaml.safe_dump(options).encode() + b"\0", np.int8),
         "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1].numpy(),
@@ -198,6 +206,12 @@ def write_npz(folder: Path, output: Path, *, is_old: bool = False) -> None:
         if key := npz_name(name):
             arrays[key] = (tensor.T if tensor.dim() > 1 else tensor[None]).contiguous().numpy()
     np.savez(output / "opus.npz", **arrays)  # type: ignore[arg-type]
+
+
+def change_decoder(folder: Path, options: dict[str, Any]) -> None:
+    """Replace options of the search in a folder that `write_npz` has written, or add them."""
+    path = folder / "decoder.yml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text("utf-8")) | options), "utf-8")
 
 
 def change_npz(folder: Path, options: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:

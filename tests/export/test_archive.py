@@ -57,9 +57,9 @@ def test_a_file_outside_the_folder_is_refused(write: object, name: str, evil: st
 def test_bounds_are_kept_before_a_file_is_written(write: object, name: str, tmp_path: Path) -> None:
     assert callable(write)
     path = write(tmp_path / name, {"a": bytes(10_000), "b": bytes(10_000)})
-    with pytest.raises(ArchiveError, match="unpacks to 20000 bytes, more than 19999"):
+    with pytest.raises(ArchiveError, match="unpacks to more than 19999 bytes"):
         unpack(path, tmp_path / "out", max_bytes=19_999)
-    with pytest.raises(ArchiveError, match="has 2 files, more than 1"):
+    with pytest.raises(ArchiveError, match="has more than 1 files"):
         unpack(path, tmp_path / "out", max_files=1)
     assert not (tmp_path / "out").exists()
 
@@ -111,7 +111,7 @@ def test_a_zip_with_an_empty_name_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [{"pax_headers": {"path": "a\0b"}}, {"mtime": 1e300}], ids=["zero byte", "late time"]
+    "damage", [{"pax_headers": {"path": "a\0b"}}, {"size": -512}], ids=["zero byte", "negative size"]
 )
 def test_a_tar_with_an_unusable_header_is_an_error(damage: dict[str, Any], tmp_path: Path) -> None:
     member = tarfile.TarInfo("a")
@@ -123,13 +123,81 @@ def test_a_tar_with_an_unusable_header_is_an_error(damage: dict[str, Any], tmp_p
         unpack(tmp_path / "m.tar", tmp_path / "out")
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def linked(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    """A member that is no file: a link to `target`, or a device."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        linked("weights", "/etc/passwd"),
+        linked("weights", "vocab"),
+        linked("weights", "vocab", tarfile.LNKTYPE),
+        linked("weights", "", tarfile.CHRTYPE),
+        linked("weights", "", tarfile.FIFOTYPE),
+    ],
+    ids=["absolute link", "relative link", "hard link", "device", "pipe"],
+)
+def test_links_and_devices_are_refused(member: tarfile.TarInfo, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "m.tar", "w") as archive:
-        member = tarfile.TarInfo("weights")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(tarfile.TarInfo("vocab"))
         archive.addfile(member)
-    with pytest.raises(ArchiveError, match="AbsoluteLinkError"):
+    with pytest.raises(ArchiveError, match="has 'weights', which is neither a file nor a folder"):
         unpack(tmp_path / "m.tar", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_chain_of_links_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    """The chain is longer than a path can be. The data filter of Python 3.11.7 does not follow it to its end."""
+    folder, links = "", "abcdefghijklmnop"
+    victim = tmp_path / "victim"
+    victim.write_text("old")
+    with tarfile.open(tmp_path / "m.tar", "w") as archive:
+        for link in links:
+            name = f"{folder}{'d' * 247}"
+            member = tarfile.TarInfo(name)
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(member)
+            archive.addfile(linked(f"{folder}{link}", "d" * 247))
+            folder = f"{name}/"
+        last = "/".join((*links, "l" * 254))
+        archive.addfile(linked(last, "../" * len(links)))
+        archive.addfile(linked("escape", f"{last}/../victim"))
+        content = tarfile.TarInfo("escape")
+        content.size = 3
+        archive.addfile(content, io.BytesIO(b"new"))
+    with pytest.raises(ArchiveError, match="has 'a', which is neither a file nor a folder"):
+        unpack(tmp_path / "m.tar", tmp_path / "out")
+    assert victim.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"), [({"max_files": 1}, "more than 1 files"), ({"max_bytes": 1}, "more than 1 bytes")]
+)
+def test_a_tar_is_read_up_to_the_file_that_exceeds_a_limit(
+    limits: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    member = tarfile.TarInfo("b")
+    member.size = 1 << 40
+    with tarfile.open(tmp_path / "m.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+        archive.addfile(member)  # without its content, so what follows cannot be read
+    with pytest.raises(ArchiveError, match=message):
+        unpack(tmp_path / "m.tar", tmp_path / "out", **limits)
+
+
+def test_folders_of_a_tar_are_made_and_modes_are_not_kept(tmp_path: Path) -> None:
+    folder, program = tarfile.TarInfo("./top/empty"), tarfile.TarInfo("./top/program")
+    folder.type, program.mode, program.size = tarfile.DIRTYPE, 0o4777, 1
+    with tarfile.open(tmp_path / "m.tar", "w") as archive:
+        archive.addfile(folder)
+        archive.addfile(program, io.BytesIO(b"1"))
+    top = unpack(tmp_path / "m.tar", tmp_path / "out")
+    assert (top, (top / "empty").is_dir()) == (tmp_path / "out" / "top", True)
+    assert not (top / "program").stat().st_mode & 0o7133
 
 
 def test_names_of_archives() -> None:

@@ -15,10 +15,11 @@ import pytest
 from app.bundle import load_bundle
 from export.hub import is_hub_name
 from tests.export.hub_server import COMMIT, TOKEN, Hub, running
-from tests.export.marian_folder import write_marian
+from tests.export.marian_folder import write_marian, write_npz
 
 pytestmark = [pytest.mark.training, pytest.mark.server]
 NAME, PICKLED, GATED = "Helsinki-NLP/opus-mt-en-de", "Helsinki-NLP/pickled", "some_one/gated"
+OWN = "Helsinki-NLP/own"
 NEEDED = {"config.json", "generation_config.json", "vocab.json", "source.spm", "target.spm"}
 Run = Callable[..., subprocess.CompletedProcess[str]]
 # Prints the folder of the fetched model.
@@ -106,6 +107,18 @@ def test_weights_of_a_pickle_are_fetched_if_there_are_no_others(
     assert done.returncode == 0, done.stderr
     assert set(hub.fetched) == NEEDED | {"pytorch_model.bin"}
     assert f"/api/models/{PICKLED}/revision/v2" in hub.requests
+
+
+def test_the_search_of_marians_own_files_is_fetched(
+    start: Run, hub: Hub, folder: Path, tmp_path: Path
+) -> None:
+    hub.models[OWN] = tmp_path / "own"
+    write_npz(folder, hub.models[OWN])
+    (hub.models[OWN] / "preprocess.sh").write_text("")
+    done = start("-c", FETCH, OWN)
+    assert done.returncode == 0, done.stderr
+    expected = {"opus.npz", "opus.spm32k-spm32k.vocab.yml", "source.spm", "target.spm", "decoder.yml"}
+    assert set(hub.fetched) == expected
 
 
 def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:

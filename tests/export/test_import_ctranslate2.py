@@ -137,6 +137,16 @@ def test_a_scale_of_another_size_is_refused(shape: tuple[int, ...], size: int) -
         floats(variables, "x")
 
 
+@pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_impossible_scale_is_refused(number: float, size: int) -> None:
+    scale = np.ones(size, np.float32)
+    scale[-1] = number
+    variables: dict[str, NDArray[Any]] = {"x": np.ones((2, 4), np.int8), "x_scale": scale}
+    with pytest.raises(ValueError, match=r"model\.bin: x_scale has numbers that are not above 0 and finite"):
+        floats(variables, "x")
+
+
 def test_variables_that_are_stored_once_become_separate_tensors(tmp_path: Path) -> None:
     """An untrained model has equal biases and norms. Safetensors refuses tensors with the same memory."""
     write_argos(tmp_path / "untrained", num_steps=0)
@@ -257,6 +267,39 @@ def test_a_variable_of_the_wrong_shape_is_refused(
     monkeypatch.setattr(ctranslate2_files, "read_variables", changed)
     with pytest.raises(UnusableModel, match=r"a variable of model\.bin has the wrong shape"):
         read_ctranslate2(broken)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder/layer_0/ffn/linear_0_noact/weight",  # a gated feed-forward network
+        "decoder/layer_1/self_attention/queries_scale",
+        "decoder/scale_outputs",
+        "encoder/multi_query_attention",
+    ],
+)
+def test_a_variable_that_nothing_reads_is_refused(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def changed(file: io.BufferedReader) -> dict[str, Any]:
+        return {**read_variables(file), name: np.ones((), np.float32)}
+
+    monkeypatch.setattr(ctranslate2_files, "read_variables", changed)
+    message = rf"model\.bin has variables that this network does not have: {name}$"
+    with pytest.raises(UnusableModel, match=message):
+        read_ctranslate2(broken)
+
+
+def test_attributes_that_change_nothing_are_accepted(
+    folder: Path, translator: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of CTranslate2 write multi_query for each attention."""
+
+    def changed(file: io.BufferedReader) -> dict[str, Any]:
+        return {**read_variables(file), "decoder/layer_0/attention/multi_query": np.zeros((), np.int8)}
+
+    monkeypatch.setattr(ctranslate2_files, "read_variables", changed)
+    read_ctranslate2(folder)
 
 
 def test_missing_files_are_named(broken: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +23,7 @@ from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import load_runner
 from app.shortlist_file import MIN_ALWAYS, SHORTLIST, read_shortlists
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from export import bundle_shortlist
 from export.golden import translate_ids
 from model.config import BOS_ID
 from model.imported import ImportedModel, UnusableModel
@@ -89,9 +93,8 @@ def test_the_defaults_are_those_of_firefox(tmp_path: Path) -> None:
 
 
 def test_a_search_without_normalization_stays_one(tmp_path: Path) -> None:
-    theirs = FirefoxModel()
-    theirs.options |= {"normalize": 0}
-    theirs.write(tmp_path)
+    FirefoxModel().write(tmp_path)
+    (tmp_path / "decoder.yml").write_text("normalize: 0", "utf-8")
     assert read_marian(tmp_path).length_penalty == 0.0
 
 
@@ -183,6 +186,42 @@ def test_its_shortlist_is_that_of_the_files(bundle: Bundle, theirs: FirefoxModel
     assert others == set()
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_without_its_shortlist_no_bundle_is_left(
+    bundle: Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_new: bool,
+) -> None:
+    """The disk is full when the shortlist is written. An old bundle stays as it is."""
+    output = tmp_path / "bundles" / "ende"
+    if not is_new:
+        shutil.copytree(bundle.path, output)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(bundle_shortlist, "write_shortlists", fail)
+    arguments = ["--source", "en", "--target", "de", "--licence", "MPL-2.0", "--precisions", "fp32"]
+    assert main(["import", str(bundle.path.parent / "ende"), "--output", str(output), *arguments]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in output.parent.iterdir()] == ([] if is_new else [output.name])
+    if not is_new:
+        assert load_bundle(output).manifest == bundle.manifest
+
+
+def test_an_output_that_is_no_bundle_is_refused_before_the_export(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").write_text("x")
+    arguments = ["--source", "en", "--target", "de", "--licence", "MPL-2.0", "--precisions", "fp32"]
+    assert main(["import", str(bundle.path.parent / "ende"), "--output", str(tmp_path), *arguments]) == 1
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.endswith("exists and is not a bundle: it is left as it is")
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
 # --- refusals
 
 
@@ -205,7 +244,6 @@ def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
             {"layer-normalization": True},
             r"layer-normalization of special:model\.yml is True; it must be False in a decoder of SSRUs",
         ),
-        ({"beam-size": 0}, r"beam-size of special:model\.yml is 0; it must be a whole number of at least 1"),
         (
             {"dec-depth": 1},
             r"alphas\.bin has arrays that this network does not have: decoder_l2_context_Wk, .+, \.\.\.$",

@@ -73,6 +73,16 @@ def test_a_config_that_is_nested_too_deeply_is_refused(broken: Path) -> None:
     assert "config.json is not JSON: " in "; ".join(problems_of(broken))
 
 
+def test_a_truncated_config_is_named(
+    broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = (broken / "config.json").read_text("utf-8")
+    (broken / "config.json").write_text(content[:-20], "utf-8")
+    assert main(["import", str(broken), "--output", str(tmp_path / "out"), "--licence", "MIT"]) == 1
+    expected = f"transduce import: {broken} cannot be imported: config.json is not JSON: "
+    assert capsys.readouterr().err.startswith(expected)
+
+
 def test_all_contradictions_are_listed_together(broken: Path) -> None:
     change(broken / "config.json", lambda config: config.update(scale_embedding=False, d_model="64"))
     change(broken / "tokenizer_config.json", lambda settings: settings.update(language_codes="other"))

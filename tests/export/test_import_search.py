@@ -1,4 +1,4 @@
-"""A beam size or length penalty that no bundle can have is refused by its file and name."""
+"""Hugging Face's options of the search: what no bundle can have is refused, and what is left out is named."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from model.generation_options import LEFT_OUT, left_out_options
 from model.imported import UnusableModel
 from model.m2m import read_m2m
 from model.marian import read_marian
 from tests.export.m2m_folder import change, write_m2m
 from tests.export.marian_folder import write_marian
+from transduce.cli import main
 
 pytestmark = pytest.mark.training
 CONFIGURATIONS = ("config.json", "generation_config.json")
@@ -43,3 +45,54 @@ def test_a_wrong_beam_size_or_length_penalty_is_refused(
             message = f"{field} of {file} is {value!r}; it must be {needed}"
             with pytest.raises(UnusableModel, match=re.escape(message) + "$"):
                 read(tmp_path)
+
+
+@pytest.mark.parametrize("file", CONFIGURATIONS)
+def test_an_option_that_is_left_out_is_named(
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_marian(tmp_path / "theirs")
+    changed = {"no_repeat_ngram_size": 3, "repetition_penalty": 1.3, "bad_words_ids": [[7]]}
+    change(tmp_path / "theirs" / file, partial(_update, changed))
+    arguments = ["--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32"]
+    assert main(["import", str(tmp_path / "theirs"), "--output", str(tmp_path / "out"), *arguments]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    for name, value in changed.items():
+        assert f"{name} of {file} is {value}; the bundle does not have this option" in lines
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_each_option_that_is_left_out_is_named(name: str) -> None:
+    (note,) = left_out_options({}, {name: 7})
+    assert note.startswith(f"{name} of generation_config.json is 7; ")
+
+
+def test_options_that_change_nothing_are_not_named() -> None:
+    """As in the files of OPUS-MT, whose padding is in bad_words_ids."""
+    found = {
+        "bad_words_ids": [[58100]], "pad_token_id": 58100, "forced_eos_token_id": 0, "renormalize_logits": True,
+        "num_beams": 4, "max_length": 512, "do_sample": False, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
+        "min_new_tokens": 1, "forced_bos_token_id": None, "suppress_tokens": [],
+    }  # fmt: skip
+    assert left_out_options(found, {}) == left_out_options(found, found) == ()
+    assert left_out_options({"no_repeat_ngram_size": 3}, {"no_repeat_ngram_size": 0}) == ()
+    (note,) = left_out_options(found, {"bad_words_ids": [[number] for number in range(1000)]})
+    assert len(note) < 150
+
+
+def test_the_target_language_is_no_option_that_is_left_out(tmp_path: Path) -> None:
+    write_m2m(tmp_path)
+    change(tmp_path / "generation_config.json", partial(_update, {"forced_bos_token_id": 9}))
+    assert read_m2m(tmp_path).notes == ()
+    change(tmp_path / "generation_config.json", partial(_update, {"do_sample": True}))
+    assert len(read_m2m(tmp_path).notes) == 1
+
+
+@pytest.mark.parametrize("field", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
+def test_ids_that_the_configurations_contradict_are_refused(tmp_path: Path, field: str) -> None:
+    write_marian(tmp_path)
+    change(tmp_path / "generation_config.json", partial(_update, {field: 7}))
+    with pytest.raises(
+        UnusableModel, match=rf"{field} of config\.json is \d+, of generation_config\.json it is 7$"
+    ):
+        read_marian(tmp_path)

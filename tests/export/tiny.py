@@ -71,10 +71,10 @@ def export_arguments(checkpoint: Path, output: Path, facts_file: Path, *more: st
     return parser.parse_args([*options, *languages, *more])
 
 
-def random_model(*, seed: int = 1, **changes: Any) -> Transformer:
+def random_model(*, seed: int = 1, vocab_size: int = VOCAB_SIZE, **changes: Any) -> Transformer:
     """A tiny model with random weights, biases and norms. A wrong bias or norm changes the results."""
     torch.manual_seed(seed)
-    model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
+    model = Transformer(preset("tiny", vocab_size, **changes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or ".norm." in name or "_norm." in name:

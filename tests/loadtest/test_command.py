@@ -330,6 +330,36 @@ def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureF
     check_page(tmp_path / "s.html")
 
 
+@pytest.mark.parametrize(("name", "is_sweep"), [("--json", False), ("--html", False), ("--json", True)])
+def test_a_file_that_cannot_be_written_leaves_the_report(
+    name: str, is_sweep: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_loadtest_arguments(parser)
+    arguments = ["http://127.0.0.1:1", *SHORT, *PATIENT, "--seed", "75"]
+    arguments += ["--sweep", "--slo", LONG, "--duration", "0.02"] if is_sweep else []
+    execute = Mock(side_effect=simulated_run)
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "x"):
+        with pytest.raises(OSError, match=re.escape(f"'{tmp_path}")):
+            run_loadtest(parser.parse_args([*arguments, name, str(place)]), execute=execute)
+    execute.assert_not_called()
+    with pytest.raises(OSError, match="No space left"):
+        run_loadtest(parser.parse_args([*arguments, name, "/dev/full"]), execute=execute)
+    assert re.search(r"^  seed +75$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_closed_stdout_leaves_the_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    add_loadtest_arguments(parser)
+    file = tmp_path / "new" / "result.json"
+    arguments = parser.parse_args(["http://127.0.0.1:1", *SHORT, *PATIENT, "--json", str(file)])
+    monkeypatch.setattr("sys.stdout", Mock(write=Mock(side_effect=BrokenPipeError)))
+    with pytest.raises(BrokenPipeError):
+        run_loadtest(arguments, execute=simulated_run)
+    assert read_json(file)["verdict"] == "passed"
+
+
 def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> None:
     """The server responds in capitals, and one of two references is in capitals."""
     (tmp_path / "texts").write_text("One.\nTwo.\n")

@@ -223,6 +223,18 @@ def test_blank_lines_are_skipped(tmp_path: Path) -> None:
         read_lines(path)
 
 
+def test_a_byte_order_mark_is_no_text_and_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    marked, odd = tmp_path / "marked", tmp_path / "odd"
+    marked.write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\n")
+    odd.write_bytes(b"\xef\xbb\xbfOne.\r\nTw\xff.\n")
+    assert read_lines(marked) == ["One.", "Two."]
+    assert read_pairs(marked, marked) == [("One.", "One."), ("Two.", "Two.")]
+    with pytest.raises(ValueError, match=f"^line 2 of {odd} is not UTF-8$"):
+        read_lines(odd)
+    with pytest.raises(ValueError, match=f"^line 2 of {odd} is not UTF-8$"):
+        read_pairs(marked, odd)
+
+
 @pytest.mark.parametrize(
     "text",
     ["p99=500ms", "p99.9=12s", "first.p95=200ms", "p50=0.5ms", "p99.99999=1234.5678ms", "p99=2000000s"],

@@ -189,8 +189,9 @@ def test_the_report_tells_a_late_tester_from_a_missed_objective() -> None:
     ]
     document: dict[str, Any] = {
         "label": "x", "verdict": "invalid", "failure": None, "problems": [], "thresholds": [], "runs": [],
-        "sweep": {"saturation": None, "points": points},
+        "sweep": {"saturation": None, "points": points}, "plan": {"seed": 75},
     }  # fmt: skip
-    lines = text_report(document).splitlines()[1:]
+    *lines, seed = text_report(document).splitlines()[1:]
     verdicts = ["meets the objective", "misses the objective", "not valid"]
     assert [verdict for verdict, line in zip(verdicts, lines, strict=True) if verdict in line] == verdicts
+    assert seed.split() == ["seed", "75"]

@@ -90,6 +90,10 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
             (pair.source, pair.target) for pair in pairs()[:3]
         ]
         assert BLEU().corpus_score(written["translation"], [written["reference"]]).score == row["bleu"]
+    empty = write_tsv(tmp_path / "empty.tsv", [])
+    failed = run_transduce("evaluate", "--checkpoint", averaged, "--data", empty)
+    assert failed.returncode == 1
+    assert failed.stderr.endswith("empty.tsv holds no pair\n")
     for beam_size in (1, 2):
         options = ("--checkpoint", averaged, "--data", dev, "--limit", 4, "--beam-size", beam_size)
         failed = run_transduce("evaluate", *options)

@@ -6,6 +6,7 @@ import gzip
 import lzma
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ def test_two_columns_take_the_files_name_as_domain(tmp_path: Path) -> None:
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     (tmp_path / "odd.tsv").write_bytes("one\u2028two\x0bthree\tx\ry\n".encode())
     assert list(read_data(str(tmp_path / "odd.tsv"))) == [Pair("one\u2028two\x0bthree", "x\ry", "odd")]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
+def test_line_ends_and_byte_order_mark_of_windows_are_not_text(
+    compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    suffix = {gzip.compress: ".gz", lzma.compress: ".xz"}.get(compress, "")
+    table, source, target = (tmp_path / f"w.{name}{suffix}" for name in ("tsv", "en", "de"))
+    table.write_bytes(compress("\ufeffw\ta\tb\r\r\nw\t\ufeffc\td\r\n".encode()))
+    source.write_bytes(compress("\ufeffa\r\n\ufeffc\r\n".encode()))
+    target.write_bytes(compress(b"b\r\r\nd"))
+    expected = [Pair("a", "b\r", "w"), Pair("\ufeffc", "d", "w")]
+    assert list(read_data(str(table))) == expected
+    assert list(read_data(f"{source}:{target}")) == expected
 
 
 @pytest.mark.parametrize("content", ["only one column\n", "a\tb\tc\td\n"])

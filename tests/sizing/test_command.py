@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.model.sentences import write_tokenizer
+from tests.sizing.test_simulation import COSTS
 from transduce.cli import main
+from transduce.sizing.costs import Costs
 
 pytestmark = pytest.mark.server
 STEP_S = 0.004
@@ -44,6 +47,27 @@ def test_a_server_is_measured_once_and_sized_twice(
     number = int(re.search(r"need (\d+) servers, 2 of which may fail", printed)[1])  # type: ignore[index]
     assert number > 100
     assert f"{number * 0.5:.2f} an hour" in printed
+
+
+def test_times_that_cannot_be_saved_leave_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong path is an error before the measurement. What goes wrong later loses neither result."""
+    measured = Mock(return_value=COSTS)
+    monkeypatch.setattr("transduce.sizing.command.measure", measured)
+    monkeypatch.setattr("transduce.sizing.capacity.NUM_REQUESTS", 600)
+    arguments = ["size", "http://127.0.0.1:1", "--rate", "1", "--slo", "p99=20s", "--words", "3"]
+    assert main([*arguments, "--save", str(tmp_path)]) == 1
+    assert "Is a directory" in capsys.readouterr().err
+    measured.assert_not_called()
+    assert main([*arguments, "--save", "/dev/full"]) == 1
+    printed = capsys.readouterr()
+    assert "No space left" in printed.err
+    assert "need 1 servers" in printed.out
+    file = tmp_path / "new" / "costs.json"
+    assert main([*arguments, "--slo", "p99=1ms", "--save", str(file)]) == 1
+    assert "even a server without load misses p99=1ms" in capsys.readouterr().err
+    assert Costs.load(file) == COSTS
 
 
 @pytest.mark.parametrize(

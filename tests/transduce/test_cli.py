@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -169,3 +170,44 @@ def test_a_closed_stdout_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == ExitCode.FAILURE
+
+
+@pytest.mark.parametrize("argument", ["--version", "speak"])
+@pytest.mark.parametrize(
+    ("is_full", "message"), [(False, ""), (True, "[Errno 28] No space left on device\n")]
+)
+def test_a_stdout_that_cannot_be_written_is_an_error_when_the_command_ends(
+    tmp_path: Path, argument: str, is_full: bool, message: str
+) -> None:
+    """What a command prints without a flush reaches stdout at its end only."""
+    (tmp_path / "speaker.py").write_text(
+        "def add_speak_arguments(parser): pass\ndef run_speak(args):\n    print('one line')\n    return 0\n"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from transduce.cli import SUBCOMMANDS, Subcommand, main\n"
+        "SUBCOMMANDS['speak'] = Subcommand('talks', 'speaker', 'speak')\n"
+        f"sys.exit(main([{argument!r}]))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with os.fdopen(writer, "wb") as closed, Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            check=False,
+            stdout=full if is_full else closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            timeout=60,
+        )
+    command = "transduce speak: " if argument == "speak" else "transduce: "
+    assert done.stderr == (command + message if is_full else "")
+    assert done.returncode == ExitCode.FAILURE
+
+
+@pytest.mark.parametrize("subcommand", ["print('one line'); return 0"], indirect=True)
+def test_a_process_without_a_stdout_prints_nothing(subcommand: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main([subcommand]) == 0

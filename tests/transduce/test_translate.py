@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.transduce.conftest import Answer, ScriptedServer
 from transduce.cli import main
 from transduce.client import Translation
+from transduce.translate_batch import Part
 from transduce.translate_lines import (
     MAX_ITEM_CHARACTERS,
     MAX_ITEMS,
@@ -227,7 +229,7 @@ def test_an_overloaded_server_is_retried_after_retry_after(
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("transduce.client.sync_client.time.sleep", waits.append)
+    monkeypatch.setattr("transduce.client.sync_client.time", SimpleNamespace(sleep=waits.append))
     server.answers = [
         Answer(429, headers={"retry-after": "7"}),
         Answer(503),
@@ -240,21 +242,6 @@ def test_an_overloaded_server_is_retried_after_retry_after(
     assert len(set(waits)) == 3, "clients that are rejected together must not retry at the same time"
     assert len(server.requests) == 4
     assert capsysbinary.readouterr().out == b"ONE\n"
-
-
-def test_retries_stop_after_max_wait(
-    server: ScriptedServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("transduce.client.sync_client.time.sleep", waits.append)
-    server.answers = [Answer(429, headers={"retry-after": "4"}) for _ in range(9)]
-    assert translate(server, written(tmp_path, b"one\n"), "--max-wait", "10") == 1
-    assert len(waits) == 2
-    assert all(4 <= wait <= 5 for wait in waits)
-    assert capsys.readouterr().err.startswith("transduce translate: the server answered 429")
 
 
 @pytest.mark.parametrize("status", [413, 504])
@@ -294,13 +281,14 @@ def test_errors_are_one_line(
     assert capsys.readouterr().err == f"transduce translate: {line}\n"
 
 
-def test_a_line_that_is_not_utf8_is_named(
-    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("size", [1, 2, 3, 32])
+def test_a_line_that_is_not_utf8_is_named_after_the_lines_before_it(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
 ) -> None:
-    assert translate(server, written(tmp_path, b"one\ntw\xff\n"), "--batch-size", "1") == 1
+    assert translate(server, written(tmp_path, b"one\ntwo\ntw\xff\n"), f"--batch-size={size}") == 1
     captured = capsys.readouterr()
-    assert captured.out == "ONE\n"
-    assert captured.err == "transduce translate: line 2 is not UTF-8 (byte 3 of the line)\n"
+    assert captured.out == "ONE\nTWO\n"
+    assert captured.err == "transduce translate: line 3 is not UTF-8 (byte 3 of the line)\n"
 
 
 def test_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,15 +333,17 @@ def test_loopback_ignores_the_proxy_variables(
 
 def test_a_translation_never_adds_a_line() -> None:
     (line,) = read_lines(io.BytesIO(b" one\r\n"))
-    assert translated_line(line, iter([Translation("eins\nzwei", "en")])) == " eins zwei\r\n"
+    parts = [Part("one", Translation("eins\nzwei", "en"))]
+    assert translated_line(line, iter([parts])) == " eins zwei\r\n"
 
 
 def test_pieces_without_white_space_get_a_gap() -> None:
     text = "\u4ed6\u6765\u3002" * 2_000
     (line,) = read_lines(io.BytesIO(text.encode()))
     assert len(line.pieces) == 2
-    translations = [Translation(each, "zh") for each in ("He comes.", "He goes.")]
-    assert translated_line(line, iter(translations), " ") == "He comes. He goes."
+    answers = zip(line.pieces, ("He comes.", "He goes."), strict=True)
+    parts = [[Part(piece, Translation(each, "zh"))] for piece, each in answers]
+    assert translated_line(line, iter(parts), " ") == "He comes. He goes."
 
 
 @given(st.text(alphabet="ab .!?\u3002\u2028", max_size=60), st.integers(1, 12))

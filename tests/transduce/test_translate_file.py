@@ -242,6 +242,7 @@ def test_an_incomplete_journal_line_is_overwritten(tmp_path: Path) -> None:
     with Journal(tmp_path / "out", b"data", {}) as third:
         assert third.done == {1: "y"}
         assert len(third.path.read_bytes().splitlines()) == 2
+        assert third.path.stat().st_mode & 0o777 == 0o600
 
 
 @given(st.dictionaries(st.integers(0, 99), st.text(max_size=20)), st.integers(0, 400))

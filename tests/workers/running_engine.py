@@ -1,10 +1,11 @@
-"""An engine over fake worker processes. It checks that no process and no descriptor is left."""
+"""An engine over fake worker processes. It checks that no process, no socket and no handle of a process is left."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.fake_worker import FakePlan
 
+# The descriptors that an engine closes: sockets to its processes, and handles of them. The memory that it shares with
+# them is freed with the last reference to a WorkerProxy.
+CLOSED = ("socket:", "anon_inode:[pidfd]")
 SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive_failures=4)
 
 
@@ -98,11 +102,19 @@ def descriptors(kind: str) -> list[str]:
     return sorted(found)
 
 
+def held() -> Counter[str]:
+    """Count this process's open descriptors of CLOSED by target. Handles of all processes have the same target."""
+    return Counter(target for kind in CLOSED for target in descriptors(kind))
+
+
 @asynccontextmanager
 async def running(
     plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS, max_restarts: int = 0
 ) -> AsyncIterator[RunningEngine]:
-    """Yield a started engine of num_workers workers. At the end close it, and check that nothing of it is left."""
+    """Yield a started engine of num_workers workers.
+
+    At the end close it, and check that no process and no descriptor of CLOSED is left.
+    """
 
     def start_again(dead: Worker) -> Worker:
         assert isinstance(dead, WorkerProxy)
@@ -111,7 +123,7 @@ async def running(
         ids.append(worker.process_id)
         return worker
 
-    before = descriptors("socket:")
+    before = held()
     processes = start_workers(ForkServer.start(plan.command()), num_workers)
     for process in processes:
         await asyncio.to_thread(process.load)
@@ -136,4 +148,4 @@ async def running(
         await engine.close(0.0)
         assert not engine.health().is_alive
         assert not [process_id for process_id in ids if exists(process_id)]
-        assert descriptors("socket:") == before
+        assert not held() - before

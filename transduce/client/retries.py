@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from time import monotonic
 
 from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Overloaded, TransduceError
 
 # Seconds to wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
+# The fewest seconds to wait after 429 or 503, so that `Retry-After: 0` does not repeat the request without a pause.
+MIN_RETRY_AFTER_S = 0.1
 # A server that restarts is back after a moment. Where no server runs, more retries would only delay the error.
 MAX_CONNECTION_RETRIES = 2
 # Seconds to wait after a lost answer or the first failed connection. After the second one it is twice as long.
@@ -21,7 +24,7 @@ JITTER = 0.25
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """max_retries: retries of one call. max_wait_s: total seconds between its attempts."""
+    """max_retries: retries of one call. max_wait_s: the last retry begins within these seconds of the first failure."""
 
     max_retries: int = 5
     max_wait_s: float = 60.0
@@ -35,20 +38,24 @@ class RetryState:
         self._num_retries = 0
         self._num_connections = 0
         self._num_lost_answers = 0
-        self._waited_s = 0.0
+        self._first_failure: float | None = None
 
     def wait_after(self, error: TransduceError) -> float:
         """Seconds to wait before the next attempt. Raises `error` if there is none."""
+        now = monotonic()
+        if self._first_failure is None:
+            self._first_failure = now
         wait_s = self._wait_s(error) * (1 + random.uniform(0, JITTER))
-        if self._num_retries == self._limits.max_retries or self._waited_s + wait_s > self._limits.max_wait_s:
+        next_s = now - self._first_failure + wait_s
+        if self._num_retries == self._limits.max_retries or next_s > self._limits.max_wait_s:
             raise error
         self._num_retries += 1
-        self._waited_s += wait_s
         return wait_s
 
     def _wait_s(self, error: TransduceError) -> float:
         if isinstance(error, Overloaded | NotReady):
-            return DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
+            wanted_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
+            return max(wanted_s, MIN_RETRY_AFTER_S)
         if isinstance(error, ConnectionFailed) and self._num_connections < MAX_CONNECTION_RETRIES:
             self._num_connections += 1
             return CONNECTION_RETRY_S * self._num_connections

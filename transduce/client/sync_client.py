@@ -32,8 +32,8 @@ class Client:
     """A client of one server. It keeps connections open between calls, and threads may share it.
 
     It is a context manager. A method that sends a request raises TransduceError, and TypeError for an unknown option.
-    A call is retried after 429, 503, a failed connection or a lost answer, at most `max_retries` times and with at most
-    `max_wait_s` seconds of waiting in total (`RetryState`).
+    A call is retried after 429, 503, a failed connection or a lost answer, at most `max_retries` times, and only within
+    `max_wait_s` seconds of its first failure (`RetryState`).
     """
 
     def __init__(

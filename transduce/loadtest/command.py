@@ -24,6 +24,7 @@ from transduce.loadtest.baseline import baseline_answers
 from transduce.loadtest.compare import compare_files
 from transduce.loadtest.document import EXIT_CODES, Document, RunMetadata, make_document, write_json
 from transduce.loadtest.html_report import html_report
+from transduce.loadtest.output_files import prepare
 from transduce.loadtest.percentiles import percentile_of
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, references_of
@@ -68,6 +69,8 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     if args.files:
         raise CommandError("result files can only follow `compare`", exit_code=ExitCode.USAGE)
     plan = make_plan(args)
+    for path in filter(None, (args.json, args.html)):
+        prepare(path)
     server = ServerSide(plan.target, args.server_pid)
     with pinned(args.server_pid if args.pin else None) as pinning:
         expected = baseline_answers(plan, args.rest) if args.rest else references_of(plan.workload)
@@ -82,8 +85,10 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
         pinning=pinning,
     )
     document = make_document(plan, runs, found, metadata, min_rate=args.min_rate, min_ok=args.min_ok)
-    _write(document, args.json, args.html)
-    print(text_report(document))
+    try:
+        print(text_report(document), flush=True)
+    finally:  # also if stdout is closed
+        _write(document, args.json, args.html)
     return EXIT_CODES[document["verdict"]]
 
 
@@ -178,5 +183,4 @@ def _write(document: Document, json_path: Path | None, html_path: Path | None) -
     if json_path is not None:
         write_json(document, json_path)
     if html_path is not None:
-        html_path.parent.mkdir(parents=True, exist_ok=True)
         html_path.write_text(html_report(document), "utf-8")

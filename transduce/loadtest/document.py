@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -32,6 +33,8 @@ INVALID = "invalid"
 # As documented in docs/load-testing.md.
 EXIT_CODES = {PASSED: 0, MISSED: 1, FAILED: 1, INVALID: 3}
 DEFAULT_MIN_OK = 0.99
+# Digits after the point of a value in a report, at most.
+MAX_DIGITS = 15
 
 Document = dict[str, Any]
 
@@ -122,10 +125,23 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     ((name, count),) = counts.most_common(1)
     example = next((one.error_examples[name] for one in runs if name in one.error_examples), "")
     needed = f", {min_ok * 100:g} % are needed" if min_ok else ""
+    percentage = in_digits(num_ok / num_judged * 100, 1, needed=min_ok * 100 or math.inf, is_met=False)
     return (
-        f"{num_ok} of {num_judged} requests were answered ({num_ok / num_judged:.1%}{needed}); "
+        f"{num_ok} of {num_judged} requests were answered ({percentage}%{needed}); "
         f"the most frequent error: {count} {name}{f' ({example})' if example else ''}"
     )
+
+
+def in_digits(value: float, num_digits: int, *, needed: float, is_met: bool) -> str:
+    """A value with at least so many digits after the point that its text also meets or misses the requirement.
+
+    needed: the least value that meets it. Has at most MAX_DIGITS digits after the point.
+    """
+    for digits in range(num_digits, MAX_DIGITS):
+        text = f"{value:.{digits}f}"
+        if (float(text) >= needed) == is_met:
+            return text
+    return f"{value:.{MAX_DIGITS}f}"
 
 
 def find_thresholds(
@@ -133,43 +149,40 @@ def find_thresholds(
 ) -> list[Threshold]:
     """The objectives and the required rate; for a sweep only the rate.
 
-    An objective is met if more than half of the runs meet it. Its text has the median share of the runs.
+    An objective is met if more than half of the runs meet it. Its text has the median share of the runs, the lower of
+    two, so that the share also meets the objective or misses it.
     """
     found = []
     for number, slo in enumerate(slos if runs else ()):
-        share = statistics.median(one.attained[number].share for one in runs)
+        share = statistics.median_low(one.attained[number].share for one in runs)
         is_met = 2 * sum(one.attained[number].is_met for one in runs) > len(runs)
         found.append(
             Threshold(
                 str(slo),
                 f"{slo.percentile:g} % within {slo.limit_s * 1e3:g} ms",
-                f"{share * 100:.2f} %",
+                f"{in_digits(share * 100, 2, needed=slo.percentile, is_met=is_met)} %",
                 is_met,
             )
         )
     if sweep is not None:
         rate = sweep.max_rate
         needed = f"at least {min_rate:g} requests/s" if min_rate else "some rate"
-        found_rate = "none" if rate is None else f"{rate:.1f} requests/s"
+        name = f"rate with {', '.join(sweep.slos)}"
         found.append(
-            Threshold(
-                f"rate with {', '.join(sweep.slos)}",
-                needed,
-                found_rate,
-                rate is not None and rate >= (min_rate or 0),
-            )
+            Threshold(name, needed, "none", is_met=False)
+            if rate is None
+            else rate_threshold(name, needed, rate, min_rate or 0.0)
         )
     elif min_rate is not None and runs:
         rate = statistics.median(one.achieved_rate for one in runs)
-        found.append(
-            Threshold(
-                "achieved rate",
-                f"at least {min_rate:g} requests/s",
-                f"{rate:.1f} requests/s",
-                rate >= min_rate,
-            )
-        )
+        found.append(rate_threshold("achieved rate", f"at least {min_rate:g} requests/s", rate, min_rate))
     return found
+
+
+def rate_threshold(name: str, needed: str, rate: float, min_rate: float) -> Threshold:
+    """The requirement that a rate is at least `min_rate`. needed: the text of this requirement."""
+    is_met = rate >= min_rate
+    return Threshold(name, needed, f"{in_digits(rate, 1, needed=min_rate, is_met=is_met)} requests/s", is_met)
 
 
 def describe_plan(plan: RunPlan) -> dict[str, Any]:
@@ -215,8 +228,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def write_json(document: Document, path: Path) -> None:
-    """Write a result file. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a result file into a folder that exists. Raises OSError."""
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

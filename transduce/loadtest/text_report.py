@@ -21,6 +21,7 @@ def text_report(document: Document) -> str:
     sweep = document["sweep"]
     if sweep is not None:
         lines += _sweep_lines(sweep)
+        lines.append(_line("seed", str(document["plan"]["seed"])))
     if document["runs"]:
         lines += _run_lines(document)
     return "\n".join(lines)

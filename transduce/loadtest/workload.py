@@ -156,7 +156,10 @@ def own_sentences() -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file that are not blank. Raises OSError, and ValueError if there is none."""
+    """The lines of a UTF-8 file that are not blank.
+
+    Raises OSError, and ValueError if there is none, or if a line is not UTF-8.
+    """
     found = [line for line in _lines(path) if line]
     if not found:
         raise ValueError(f"{path} holds no text")
@@ -166,7 +169,8 @@ def read_lines(path: Path) -> list[str]:
 def read_pairs(texts: Path, references: Path) -> list[tuple[str, str]]:
     """The lines of two files, side by side, without those that are blank in both.
 
-    Raises OSError, and ValueError for files of different lengths, a line that is blank in one file only, or no lines.
+    Raises OSError, and ValueError for files of different lengths, a line that is blank in one file only, a line that is
+    not UTF-8, or no lines.
     """
     columns = _lines(texts), _lines(references)
     if len(columns[0]) != len(columns[1]):
@@ -183,8 +187,16 @@ def read_pairs(texts: Path, references: Path) -> list[tuple[str, str]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, without white space at their ends and without blank lines at the end of the file."""
-    return [line.strip() for line in path.read_text("utf-8").rstrip().split("\n")]
+    """The lines of a UTF-8 file, without white space at their ends and without blank lines at the end of the file.
+
+    A byte order mark is left out. Raises OSError, and ValueError if a line is not UTF-8.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {number} of {path} is not UTF-8") from error
+    return [line.strip() for line in text.rstrip().split("\n")]
 
 
 def from_texts(

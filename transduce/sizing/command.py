@@ -9,9 +9,10 @@ from pathlib import Path
 from transduce.api_key import find_api_key
 from transduce.arguments import above_zero
 from transduce.errors import CommandError, ExitCode
+from transduce.loadtest.output_files import prepare
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
-from transduce.loadtest.workload import MIXES, built_in
+from transduce.loadtest.workload import MIXES, Workload, built_in
 from transduce.sizing.capacity import Capacity, Plan, capacity, num_saturating_clients, plan
 from transduce.sizing.costs import Costs, Level
 from transduce.sizing.measure import measure
@@ -95,19 +96,28 @@ def run_size(args: argparse.Namespace) -> int:
         raise CommandError("--spare must be at least 0 and --words at least 1", exit_code=ExitCode.USAGE)
     workload = built_in(args.workload)
     if args.costs is not None:
-        costs = Costs.load(args.costs)
-    else:
-        key = find_api_key(args.api_key_file)
-        target = Target(args.url.rstrip("/"), source=args.source, target=args.target, api_key=key)
-        costs = measure(target, workload, seconds=args.seconds, on_level=print_level)
+        size(Costs.load(args.costs), workload, args)
+        return ExitCode.OK
+    key = find_api_key(args.api_key_file)
+    target = Target(args.url.rstrip("/"), source=args.source, target=args.target, api_key=key)
+    if args.save is not None:
+        prepare(args.save)
+    costs = measure(target, workload, seconds=args.seconds, on_level=print_level)
+    try:
+        size(costs, workload, args)
+    finally:  # also if the server misses the objective
         if args.save is not None:
             costs.save(args.save)
+    return ExitCode.OK
+
+
+def size(costs: Costs, workload: Workload, args: argparse.Namespace) -> None:
+    """Simulate the server and print the result. Raises CommandError if it misses the objective at almost no load."""
     words = [args.words] if args.words else [len(spec.texts[0].split()) for spec in workload.requests]
     found = capacity(costs, words, args.slo)
     characters = sum(words) / len(words) * costs.characters_per_word
     servers = plan(found, rate=args.rate, characters=characters, price=args.price, spare=args.spare)
     print_plan(costs, found, servers, args)
-    return ExitCode.OK
 
 
 def print_level(level: Level) -> None:

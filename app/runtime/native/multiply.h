@@ -149,18 +149,6 @@ private:
     alignas(64) int32_t sums_[2][MATRIX_ROWS * PANEL];
 };
 
-// Whether this thread runs rows of its own through a block. Products inside are then not shared with other threads.
-inline thread_local bool runs_own_rows = false;
-
-// Sets runs_own_rows for its lifetime.
-struct OwnRowsScope {
-    const bool before = runs_own_rows;
-    OwnRowsScope() { runs_own_rows = true; }
-    ~OwnRowsScope() { runs_own_rows = before; }
-    OwnRowsScope(const OwnRowsScope&) = delete;
-    OwnRowsScope& operator=(const OwnRowsScope&) = delete;
-};
-
 // Rows [begin, end) and panels [first, last) whose products are stored.
 struct FinishedChunk {
     int64_t begin, end;

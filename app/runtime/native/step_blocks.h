@@ -226,6 +226,8 @@ public:
                      const TopK& to) const;
 
 private:
+    // Returns the rough cost of the logits of n rows that choose among a list of `num_ids` ids.
+    int64_t listed_nanoseconds(int64_t n, int64_t num_ids) const;
     void run_among(const OutputColumns& among, const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const;
     // Computes and scans the logits of x (n, d), span by span.
     void scan_logits(const OutputColumns& among, const float* x, int64_t n, const struct LogitScan& scan,

@@ -253,7 +253,8 @@ int num_threads() {
 }
 
 void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const Prefetch& prefetch) {
-    bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= MIN_SHARED_NS && num_threads() > 1;
+    bool is_worth_sharing = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= MIN_SHARED_NS;
+    bool is_shared = is_worth_sharing && !runs_own_rows && num_threads() > 1;
     if (!is_shared || pool.is_busy.exchange(true, std::memory_order_acquire)) {
         return run_alone(job, context, num_chunks);
     }

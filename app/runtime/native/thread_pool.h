@@ -64,6 +64,18 @@ struct Prefetch {
     uint32_t piece = 1, bytes = 0;
 };
 
+// Whether this thread runs rows of its own through a block. It then runs every job inside alone, also if the pool is free.
+inline thread_local bool runs_own_rows = false;
+
+// Sets runs_own_rows for its lifetime.
+struct OwnRowsScope {
+    const bool before = runs_own_rows;
+    OwnRowsScope() { runs_own_rows = true; }
+    ~OwnRowsScope() { runs_own_rows = before; }
+    OwnRowsScope(const OwnRowsScope&) = delete;
+    OwnRowsScope& operator=(const OwnRowsScope&) = delete;
+};
+
 // Number of threads that work on a job, including the caller.
 int num_threads();
 
@@ -71,8 +83,8 @@ int num_threads();
 //
 // nanoseconds: rough cost of the whole job on one thread. It decides whether the workers take part, whether sleeping
 // workers are woken, and how many chunks a thread takes at once. prefetch: memory that the job after this one reads.
-// The caller runs all chunks alone if there are more than MAX_CHUNKS, or if the pool is busy, possibly with the job
-// that makes this call.
+// The caller runs all chunks alone if it runs rows of its own, if there are more than MAX_CHUNKS, or if the pool is
+// busy, possibly with the job that makes this call.
 //
 // Throws what the job throws on any thread: the first exception, after the other threads have run the chunks that they
 // have taken. The chunks that are left in the queue are not run.

@@ -22,6 +22,9 @@ constexpr int64_t TOP_K_NS = 300;
 // set of the cache.
 constexpr int64_t SPAN_STRIDE = SPAN_IDS + LANES;
 
+// Returns the rough cost of scanning `count` logits of each of n rows.
+int64_t scan_nanoseconds(int64_t n, int64_t count) { return n * count / LANES * SCAN_COST / 8; }
+
 // Returns the constant `index`, a table (V, d): int8 with scales (V,), or float with empty scales. Throws
 // InvalidArgument.
 Tensor table_of(const NodeInfo& info, int index) {
@@ -170,7 +173,11 @@ CandidatesBlock::CandidatesBlock(const NodeInfo& info, int index, int bias_index
 }
 
 int64_t CandidatesBlock::row_nanoseconds() const {
-    return linear_.row_nanoseconds() + vocab_size() / LANES * SCAN_COST / 8 + TOP_K_NS;
+    return linear_.row_nanoseconds() + scan_nanoseconds(1, vocab_size()) + TOP_K_NS;
+}
+
+int64_t CandidatesBlock::listed_nanoseconds(int64_t n, int64_t num_ids) const {
+    return linear_.nanoseconds(n) * num_ids / vocab_size() + scan_nanoseconds(n, num_ids);
 }
 
 void CandidatesBlock::check(int64_t num_candidates) const {
@@ -210,8 +217,7 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
     if (starts.size() == 1) return run_slot(0);
     if (starts.empty()) return;
     int64_t slot_rows = (n - begin) / int64_t(starts.size()), num_ids = int64_t(lists[slots[begin]].ids.size());
-    int64_t slot_ns = slot_rows * row_nanoseconds() * num_ids / vocab_size();
-    for_each_row(int64_t(starts.size()), slot_ns, [&](int64_t index) {
+    for_each_row(int64_t(starts.size()), listed_nanoseconds(slot_rows, num_ids), [&](int64_t index) {
         OwnRowsScope scope;
         run_slot(index);
     });
@@ -276,23 +282,21 @@ void CandidatesBlock::scan_logits(const OutputColumns& among, const float* x, in
                           scan.span_buffer ? hits_out : nullptr, logits + stride);
         }
     };
-    int64_t scan_ns = n * num_ids / LANES * SCAN_COST / 8;
     if (among.list) {
         const ListedColumns& columns = among.list->columns;
-        int64_t nanoseconds = linear_.nanoseconds(n) * num_ids / vocab_size() + scan_ns;
         auto run_span = [&](int span, Direction) {
             int64_t column = span * SPAN_IDS, count = std::min(SPAN_IDS, num_ids - column);
             columns.multiply(prepared.activations(), n, column, count, logits_from(column), stride);
             scan_rows(0, n, column);
         };
-        return parallel_for(int(num_spans(num_ids)), nanoseconds, run_span, linear_.next());
+        return parallel_for(int(num_spans(num_ids)), listed_nanoseconds(n, num_ids), run_span, linear_.next());
     }
     auto store = [=](int column, FirstLanes lanes) {
         return
             [=, at = logits_from(column)](int64_t row, Floats product) { store16(at + row * stride, product, lanes); };
     };
     auto scan_chunk = [&](const FinishedChunk& done) { scan_rows(done.begin, done.end, int64_t(done.first) * PANEL); };
-    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, scan_ns, scan_chunk);
+    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, scan_nanoseconds(n, num_ids), scan_chunk);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {

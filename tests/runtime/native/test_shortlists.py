@@ -20,6 +20,7 @@ from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from model.config import BOS_ID, EOS_ID
+from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model
 
 NUM_ROWS = 60
@@ -42,8 +43,18 @@ def table(seed: int) -> ShortlistTable:
 
 def load(folder: Path, precision: Precision, num_threads: int = 1, d_model: int = 64) -> NativeRunner:
     model = random_model(seed=3, max_length=MAX_LENGTH, d_model=d_model)
+    return load_model(folder, model, precision, [table(1), table(2)], num_threads)
+
+
+def load_model(
+    folder: Path,
+    model: Transformer,
+    precision: Precision,
+    tables: Sequence[ShortlistTable],
+    num_threads: int,
+) -> NativeRunner:
     variant = write_variant(folder, weights_of(model), precision)
-    write_shortlists(folder / SHORTLIST, [table(1), table(2)])
+    write_shortlists(folder / SHORTLIST, tables)
     limits = limits_of(make_manifest(model.config, bundle_request(), {precision: variant}, folder), NUM_ROWS)
     config = RunnerConfig(precision, variant, limits, has_shortlist=True)
     runner = load_variant(folder, config, device="cpu", kernels="native", num_threads=num_threads)
@@ -124,6 +135,25 @@ def test_in_int8_a_list_of_all_subwords_gives_the_bits_of_the_whole_vocabulary(
     found = runner.decode(first_step(9))
     assert np.array_equal(found.ids, expected[0])
     assert np.array_equal(found.log_probabilities, expected[1])
+
+
+@pytest.mark.threads
+def test_two_lists_of_several_spans_give_the_same_candidates_in_every_call(
+    precision: Precision, tmp_path: Path
+) -> None:
+    """A thread scans the logits of a list span by span, in a buffer that no other thread may write."""
+    model = random_model(vocab_size=1200, max_length=MAX_LENGTH, d_model=256)
+    list_of_1000 = ShortlistTable(
+        np.arange(1000, dtype=np.uint32), np.zeros(0, np.uint32), np.zeros(1201, np.uint32)
+    )
+    runner = load_model(tmp_path, model, precision, [list_of_1000], num_threads=2)
+    texts = sources(2)
+    encode(runner, texts, [0, 0])
+    outputs = set()
+    for _ in range(1000):
+        output = runner.decode(first_step(2))
+        outputs.add((output.ids.tobytes(), output.log_probabilities.tobytes()))
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,35 @@ def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Preci
         runner.encode([longest], [0])
         results.append(runner.decode(first_step(1, num_candidates=9)).log_probabilities.tolist())
     assert results[0] == results[1]
+
+
+@pytest.mark.threads
+def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path) -> None:
+    """The pool may be busy with one model when a thread begins its rows of the other, and free before their end."""
+    model = random_model(vocab_size=1200, max_length=MAX_LENGTH, d_model=256)
+    counts, runners = (30, 60), []
+    for count in counts:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        runners.append(load_tiny_runner(model, "int8", folder, num_rows=60, num_threads=2, kernels="native"))
+        runners[-1].encode(sources(count), range(count))
+
+    def result(index: int) -> bytes:
+        output = runners[index].decode(first_step(counts[index], num_candidates=4))
+        return output.ids.tobytes() + output.log_probabilities.tobytes()
+
+    alone = [result(index) for index in range(2)]
+    results: list[set[bytes]] = [set(), set()]
+
+    def repeat(index: int) -> None:
+        for _ in range(700):
+            results[index].add(result(index))
+
+    other = Thread(target=repeat, args=(1,))
+    other.start()
+    repeat(0)
+    other.join()
+    assert results == [{expected} for expected in alone]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,168 @@
+"""A run that is interrupted and resumed has the rows, weights and training state of an uninterrupted run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from app.text.tokenizer import Tokenizer
+from model import checkpoint
+from model.checkpoint import CheckpointError
+from model.trainer import Trainer
+from model.transformer import Transformer
+from tests.model.test_trainer import dev_of, trainer_in
+
+pytestmark = pytest.mark.training
+
+TIMES = ("target_tokens_per_s", "elapsed_s")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Several threads may sum in another order."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+def train(trainer: Trainer, *, stop_at: int | None = None) -> Trainer:
+    """Train until the update `stop_at`, if it is given. The BLEU is lower at each evaluation."""
+
+    def bleu(model: Transformer) -> float:
+        return 50.0 - trainer.step
+
+    trainer.train(dev_of(trainer), bleu, is_stopping=lambda: trainer.step == stop_at)
+    return trainer
+
+
+def rows_of(run: Path) -> list[dict[str, str]]:
+    """The rows of train.csv without times."""
+    with (run / "train.csv").open(encoding="utf-8") as file:
+        return [
+            {name: text for name, text in row.items() if name not in TIMES} for row in csv.DictReader(file)
+        ]
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """The training state without times."""
+    state = json.loads((folder / checkpoint.STATE).read_text("utf-8"))
+    del state["elapsed_s"], state["window"]["elapsed_s"]
+    return dict(state)
+
+
+PATIENCE = {"max_steps": 12, "patience": 1, "patience_on": "bleu"}
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 6])
+@pytest.mark.parametrize("limit", [{"max_steps": 6}, PATIENCE], ids=["steps", "patience"])
+def test_an_interrupted_and_resumed_run_is_as_an_uninterrupted_one(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, limit: dict[str, Any], step: int
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(trainer_in(whole, tokenizer, tokenizer_path, **limit))
+    assert [row["step"] for row in rows_of(whole)] == ["3.0", "6.0"]
+    interrupted = train(trainer_in(parts, tokenizer, tokenizer_path, **limit), stop_at=step)
+    assert interrupted.step == step
+    assert [float(row["step"]) for row in rows_of(parts)] == [3.0][: step > 3]
+    resumed = trainer_in(parts, tokenizer, tokenizer_path, **limit)
+    assert resumed.resume()
+    assert train(resumed).step == 6
+    assert rows_of(parts) == rows_of(whole)
+    assert checkpoint.step_folders(parts)[-1].name == "step-6"
+    assert state_of(parts / "step-6") == state_of(whole / "step-6")
+    for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER):
+        one, other = (load_file(run / "step-6" / name) for run in (whole, parts))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize(
+    ("limit", "step"), [(PATIENCE, 6), ({"max_time_s": 1e-9}, 1), ({}, 6)], ids=["patience", "time", "steps"]
+)
+def test_a_run_that_has_ended_does_not_train_on(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, limit: dict[str, Any], step: int
+) -> None:
+    assert train(trainer_in(tmp_path, tokenizer, tokenizer_path, **limit)).step == step
+    rows, folders = rows_of(tmp_path), checkpoint.step_folders(tmp_path)
+    resumed = trainer_in(tmp_path, tokenizer, tokenizer_path, **limit)
+    assert resumed.resume()
+    assert train(resumed).step == step
+    assert (rows_of(tmp_path), checkpoint.step_folders(tmp_path)) == (rows, folders)
+    more = trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=9)
+    assert more.resume()
+    assert train(more).step == 9
+
+
+def test_a_signal_before_the_due_evaluation_leaves_it_due(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    train(trainer_in(tmp_path, tokenizer, tokenizer_path), stop_at=3)
+    for stop_at in (3, None):
+        resumed = trainer_in(tmp_path, tokenizer, tokenizer_path)
+        assert resumed.resume()
+        train(resumed, stop_at=stop_at)
+        assert resumed.step == (stop_at or 6)
+    assert [row["step"] for row in rows_of(tmp_path)] == ["3.0", "6.0"]
+
+
+def test_a_row_whose_checkpoint_was_not_written_is_written_once(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(trainer_in(tmp_path, tokenizer, tokenizer_path), stop_at=3)
+
+    def killed(trainer: Trainer) -> Path:
+        raise KeyboardInterrupt
+
+    for is_killed in (True, False):
+        resumed = trainer_in(tmp_path, tokenizer, tokenizer_path)
+        assert resumed.resume()
+        if is_killed:
+            with monkeypatch.context() as patch:
+                patch.setattr(Trainer, "save", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    train(resumed)
+            assert [row["step"] for row in rows_of(tmp_path)] == ["3.0"]
+    train(resumed)
+    assert [row["step"] for row in rows_of(tmp_path)] == ["3.0", "6.0"]
+
+
+def test_a_checkpoint_of_an_older_version_has_no_window(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    train(trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=3))
+    file = tmp_path / "step-3" / checkpoint.STATE
+    state = json.loads(file.read_text("utf-8"))
+    del state["window"]
+    file.write_text(json.dumps(state), "utf-8")
+    resumed = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    assert resumed.resume()
+    assert train(resumed).step == 6
+    assert [row["step"] for row in rows_of(tmp_path)] == ["3.0", "6.0"]
+
+
+@pytest.mark.parametrize("content", ["{\n", "[1]", "{}", '{"dev_loss": []}', '{"dev_loss": "low"}', "\xff"])
+def test_the_best_of_checkpoints_with_a_damaged_state_names_the_file(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "step-3" / checkpoint.STATE
+    file.parent.mkdir()
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(CheckpointError, match=r"step-3/state\.json holds no dev loss"):
+        checkpoint.best_folders(tmp_path, 1)
+
+
+@pytest.mark.parametrize(("content", "reason"), [("[1]", "a JSON object"), ("{", "JSON in UTF-8")])
+@pytest.mark.parametrize("name", [checkpoint.CONFIG, checkpoint.STATE])
+def test_a_damaged_file_of_a_checkpoint_is_named(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, name: str, content: str, reason: str
+) -> None:
+    folder = trainer_in(tmp_path, tokenizer, tokenizer_path).save()
+    (folder / name).write_text(content, "utf-8")
+    with pytest.raises(CheckpointError, match=rf"step-0 is not a checkpoint: {name} is not {reason}"):
+        checkpoint.load(folder)

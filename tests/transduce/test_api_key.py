@@ -1,0 +1,34 @@
+"""The API key of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce.api_key import find_api_key
+from transduce.errors import CommandError
+
+
+@pytest.mark.parametrize("content", [b"secret\n", b" secret", b"\xef\xbb\xbfsecret\r\n"])
+def test_white_space_and_a_byte_order_mark_are_not_of_the_key(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    assert find_api_key(path) == "secret"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"abc\xff", "key is not UTF-8 (byte 4)"),
+        (b"\xff\xfea\x00", "key is not UTF-8 (byte 1)"),
+        (b"\n", "key does not hold an API key of printable ASCII"),
+        ("schl\u00fcssel".encode(), "key does not hold an API key of printable ASCII"),
+    ],
+)
+def test_a_file_without_a_key_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(CommandError) as raised:
+        find_api_key(path)
+    assert raised.value.message == f"{tmp_path}/{problem}"

@@ -1,0 +1,16 @@
+"""The files that a command writes after its measurements: whether they can be written is checked before."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+
+def prepare(path: Path) -> None:
+    """Make the folder of a file that is written later. Raises OSError if the file cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
