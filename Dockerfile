@@ -57,7 +57,7 @@ USER 65532:65532
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-    CMD ["/opt/venv/bin/python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ.get('TRANSDUCE_PROBE_PORT') or os.environ.get('TRANSDUCE_PORT', '8000')), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
+    CMD ["/opt/venv/bin/python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ.get('TRANSDUCE_PROBE_PORT') or os.environ.get('TRANSDUCE_PORT') or '8000'), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["/opt/venv/bin/transduce", "serve"]
 
 # Without a GPU this image refuses to start. Otherwise nobody would notice that it runs on the CPU.

@@ -22,6 +22,7 @@ ServiceError
   RequestCancelled        the client disconnected, or does not read its response
   EngineFailure           a forward pass or the reader of files failed, or workers died: details only in the log
 BundleError             while a model is loaded: lists every problem of a bundle
+WorkerEnded             while a model is loaded: its process ended
 SettingsError           at start, and when models are loaded or keys are read: an unusable setting, or a contradiction
 """
 
@@ -161,6 +162,10 @@ class BundleError(Exception):
         super().__init__(f"bundle {path}: " + "; ".join(problems))
         self.path = path
         self.problems = tuple(problems)
+
+
+class WorkerEnded(RuntimeError):
+    """A worker process ended while it loaded its model. The message has its exit code or signal."""
 
 
 class SettingsError(Exception):

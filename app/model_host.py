@@ -18,7 +18,7 @@ from app.bundle_watch import BundleWatch
 from app.eager_models import EagerModels
 from app.engine.engine import Engine
 from app.engine.stats import Health, WorkerHealth
-from app.errors import ModelRefused, NotReady, ServiceError, UnknownModel
+from app.errors import ModelRefused, NotReady, ServiceError, UnknownModel, WorkerEnded
 from app.model_starter import ModelLoader, ModelStarter, is_expected, problem_of
 from app.observability.logging import log_event
 from app.observability.metrics import Build, ModelInfo
@@ -34,7 +34,7 @@ BuildModels = Callable[[], Awaitable[Models]]
 class ModelSource(Protocol):
     """Loads models and ends them. A method that fails to load a model changes nothing.
 
-    Methods that load raise BundleError, SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
+    Methods that load raise BundleError, SettingsError, ServiceError, and OSError or WorkerEnded of a worker process.
     num_bytes: estimated memory of the models in memory.
     """
 
@@ -302,4 +302,6 @@ def _refusal(error: Exception) -> ServiceError:
     """The error that an administrator's request gets when a model cannot be loaded. error: of the load."""
     if isinstance(error, ServiceError):
         return error
+    if isinstance(error, WorkerEnded):  # nothing is wrong with the bundle
+        return NotReady(problem_of(error))
     return ModelRefused(problem_of(error))

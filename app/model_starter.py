@@ -14,7 +14,7 @@ from app.api.service import Service
 from app.engine.engine import Engine
 from app.engine.supervisor import RestartBudget, WorkerRestarts
 from app.engine.worker import Worker
-from app.errors import BundleError, ServiceError, SettingsError
+from app.errors import BundleError, ServiceError, SettingsError, WorkerEnded
 from app.runtime.memory import return_memory
 from app.settings import Settings
 from app.startup import (
@@ -167,7 +167,7 @@ class ModelStarter:
 
 def is_expected(error: Exception) -> bool:
     """Whether the message of a load's error says what is wrong, so that the log needs no traceback."""
-    return isinstance(error, BundleError | SettingsError | ServiceError)
+    return isinstance(error, BundleError | SettingsError | ServiceError | WorkerEnded)
 
 
 def problem_of(error: Exception) -> str:

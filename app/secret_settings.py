@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.api.http.auth import NamedKeys, unnamed_key
-from app.api.http.tls import Tls
+from app.api.http.tls import Tls, problem_with_files
 from app.errors import SettingsError
 from app.keys_file import SECRET_RULE, VARIABLE, is_secret, problems_of, read_keys_file
 from app.settings import PREFIX, Settings
@@ -56,9 +56,8 @@ def read_tls(settings: Settings) -> Tls | None:
         raise SettingsError([f"{names} need each other: set both or none"])
     try:
         return Tls(settings.tls_certificate, settings.tls_key)
-    except OSError as error:  # ssl.SSLError is one
-        reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
-        raise SettingsError([f"{names}: the files cannot be used: {reason}"]) from error
+    except OSError as error:
+        raise SettingsError([f"{names}: {problem_with_files(error)}"]) from error
 
 
 def _read(path: Path, name: str) -> str:

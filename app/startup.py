@@ -120,8 +120,8 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
 def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    Raises OSError or RuntimeError if a worker process does not start or ends. fork_server: an idle one that forks the
-    processes, or is closed if there are none or the load fails; None: start one if processes are needed.
+    Raises OSError if a worker process does not start, and WorkerEnded if it ends. fork_server: an idle one that forks
+    the processes, or is closed if there are none or the load fails; None: start one if processes are needed.
     """
     with contextlib.ExitStack() as unless_used:
         if fork_server is not None:
@@ -186,7 +186,7 @@ def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
     """Start a worker process in place of one that has died; takes seconds, on any thread.
 
     manifest: of the bundle that the other workers have loaded. Raises BundleError or SettingsError if the bundle cannot
-    be loaded or has changed, and OSError or RuntimeError if the process does not start or ends.
+    be loaded or has changed, OSError if the process does not start, and WorkerEnded if it ends.
     """
     assert isinstance(dead, WorkerProxy)
     worker = dead.successor(start_fork_server(), msgspec.json.encode(replace(spec, load_yields=False)))

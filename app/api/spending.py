@@ -20,6 +20,14 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
         state["limit_headers"] = limit_headers(usage, state["caller"])
 
 
+async def spend_characters(scope: Scope, usage: Usage, spending: Spending, num_characters: int) -> None:
+    """Count further code points of a request. Raises the errors of `begin_spending`, and updates the same headers."""
+    try:
+        await usage.count_characters(spending, num_characters)
+    finally:
+        scope["state"]["limit_headers"] = limit_headers(usage, spending.caller)
+
+
 def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:
     """RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10; none for a key without limits.
 

@@ -1,18 +1,20 @@
 """One paragraph of a Word document as running text with marks, and back.
 
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
-in the paragraph's commonest style has no marks. Text in another style, in a link or in a field is between a pair of
-marks. An inline object, such as a picture, a footnote reference or a bookmark, is one mark.
+in the paragraph's commonest style has no marks. Text in another style, in a link, in a field, in a bookmark or in the
+range of a comment is between a pair of marks. An inline object, such as a picture or a footnote reference, is one mark.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from html import escape, unescape
+from itertools import groupby
 
+from app.files.docx_pairs import FIELD, RANGE, in_order, unpaired
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
 from app.files.xml_tree import Node
@@ -21,13 +23,22 @@ from app.files.xml_tree import Node
 _WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
+# Wrappers of tracked changes. Word divides a field among several of them.
+_TRACKED = frozenset({"w:ins", "w:moveTo"})
+# The start or the end of a bookmark, of a comment's range and the like.
+_RANGE = re.compile(r"(w:\w+)(Start|End)")
+_ID = re.compile(r'\bw:id="([^"]*)"')
 # Word's own annotations, which have no meaning in a translation.
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
 # Run properties that do not affect the appearance: language, and whether spelling is checked.
 _IGNORED_PROPERTIES = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
-_FIELD = re.compile(r'w:fldCharType="(\w+)"')
+# Run properties that show on blanks, such as the line to write on in a form.
+_ON_BLANKS = re.compile(r"<w:(?:u|strike|dstrike|highlight|shd|bdr)\b[^>]*>")
+_FIELD_CHARACTER = re.compile(r'w:fldCharType="(begin|separate|end)"')
+# Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
+_NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +50,17 @@ class RunStyle:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The XML of the start or the end of an element or field; its whole XML if it has no text."""
+    """The XML of the start or the end of an element; its whole XML if it has no text."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
 class InlineObject:
-    """Content that is not text. nodes: its XML, which may contain paragraphs. style: of the enclosing run, if any."""
+    """Content that is not text, or the start or the end of a field or range.
+
+    nodes: its XML, which may contain paragraphs. style: of the enclosing run, if any.
+    """
 
     nodes: tuple[Node, ...]
     style: RunStyle | None = None
@@ -81,7 +95,7 @@ class Paragraph:
         """The paragraph's XML with translated pieces. render: returns the XML of an object's node."""
         styles = [self.base]
         parts: list[str] = []
-        for piece in pieces:
+        for piece in in_order(pieces, self.tagged.pieces):
             if isinstance(piece, str):
                 parts.append(_run(styles[-1], piece))
             elif isinstance(piece.raw, InlineObject):
@@ -114,66 +128,54 @@ class _ParagraphReader:
 
     def __init__(self) -> None:
         self._items: list[_Text | Mark[Raw]] = []
-        self._code: list[str] | None = None  # XML of a field's code so far; None outside of a code
+        self._code: list[Node] | None = None  # a field's code so far; None outside of a code
         self._num_fields = 0  # fields that began in this code and have not ended
 
     @property
     def base(self) -> RunStyle:
-        """The style that most characters have."""
+        """The style that most characters have. Blanks do not count."""
         sizes: Counter[str] = Counter()
         styles: dict[str, RunStyle] = {}
         for item in self._items:
             if isinstance(item, _Text):
-                sizes[_key(item.style)] += len(item.text)
+                sizes[_key(item.style)] += sum(map(len, item.text.split()))
                 styles.setdefault(_key(item.style), item.style)
         return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
-        """The collected pieces: texts of equal style are joined.
-
-        Styles other than the base are marks, except those of blank texts.
-        """
+        """The collected pieces: texts of equal style are joined. Styles other than the base are marks."""
+        points = unpaired(self._items)
+        items = [_as_point(item) if at in points else item for at, item in enumerate(self._items)]
         pieces: list[Piece[Raw]] = []
-        pending: list[_Text] = []
-
-        def flush() -> None:
-            if not pending:
-                return
-            text, style = "".join(item.text for item in pending), pending[0].style
-            if _key(style) == _key(base) or not text.strip():
-                pieces.append(text)
-            else:
-                pieces.extend(
-                    (Mark(MarkKind.OPEN, style, "style"), text, Mark(MarkKind.CLOSE, style, "style"))
-                )
-            pending.clear()
-
-        for item in self._items:
-            if isinstance(item, _Text):
-                if pending and _key(pending[0].style) != _key(item.style):
-                    flush()
-                pending.append(item)
-            else:
-                flush()
+        for item in _joined(_with_blanks(_joined(items), base)):
+            if isinstance(item, Mark):
                 pieces.append(item)
-        flush()
+            elif _key(item.style) == _key(base):
+                pieces.append(item.text)
+            else:
+                pieces.append(Mark(MarkKind.OPEN, item.style, "style"))
+                pieces.append(item.text)
+                pieces.append(Mark(MarkKind.CLOSE, item.style, "style"))
         return pieces
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Read the children of a paragraph, or of an element that encloses text."""
-        for node in nodes:
-            if node.name == "w:r":
-                self._run(node)
+        for part in (part for node in nodes for part in _parts(node)):
+            kind = _field_character(part)
+            if kind is not None:
+                self._field(part, kind)
             elif self._code is not None:
-                self._code.append(node.raw)
-            elif node.name in _WRAPPERS:
-                inner = [child for child in node.nodes if not child.name.endswith("Pr")]
-                properties = "".join(child.raw for child in node.nodes if child.name.endswith("Pr"))
-                self._wrapper(node.opening + properties, inner, node.closing, node.name)
-            elif node.name == "w:sdt":
-                self._control(node)
-            elif node.name not in _DROPPED:
-                self._items.append(Mark(MarkKind.POINT, InlineObject((node,))))
+                self._code.append(part)
+            elif part.name == "w:r":
+                self._run(part)
+            elif part.name in _WRAPPERS:
+                inner = [child for child in part.nodes if not child.name.endswith("Pr")]
+                properties = "".join(child.raw for child in part.nodes if child.name.endswith("Pr"))
+                self._wrapper(part.opening + properties, inner, part.closing, part.name)
+            elif part.name == "w:sdt":
+                self._control(part)
+            elif part.name not in _DROPPED:
+                self._items.append(_object(part))
 
     def _wrapper(self, opening: str, nodes: Sequence[Node], closing: str, name: str) -> None:
         """Read an element that encloses runs."""
@@ -196,59 +198,173 @@ class _ParagraphReader:
         self._wrapper(opening, content.nodes, content.closing + node.closing, node.name)
 
     def _run(self, run: Node) -> None:
-        """Read a run: its text, breaks and objects, or a part of a field."""
-        properties = "".join(child.raw for child in run.nodes if child.name == "w:rPr")
-        style = RunStyle(properties)
-        fields = [_FIELD.search(child.opening) for child in run.nodes if child.name == "w:fldChar"]
-        kinds = [match[1] for match in fields if match]
-        if self._code is not None or kinds:
-            self._field(run, kinds)
-            return
+        """Read a run without field characters: its text, breaks and objects."""
+        style = RunStyle("".join(child.raw for child in run.nodes if child.name == "w:rPr"))
         for child in run.nodes:
             if child.name == "w:t":
-                text = unescape("".join(part for part in child.children if isinstance(part, str)))
-                self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), style))
+                text = _plain("".join(part for part in child.children if isinstance(part, str)))
+                if text:
+                    self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), style))
             elif child.name in _CHARACTERS:
                 self._items.append(_Text(_CHARACTERS[child.name], style))
             elif child.name not in _DROPPED and child.name != "w:rPr":
                 kind = MarkKind.BREAK if child.name in _BREAKS else MarkKind.POINT
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
-    def _field(self, run: Node, kinds: list[str]) -> None:
-        """Read a run that belongs to a field. The field's code, with the fields nested in it, becomes its opening mark.
+    def _field(self, part: Node, kind: str) -> None:
+        """Read a field character. The field's code, with the fields nested in it, becomes its opening mark.
 
-        kinds: the field characters in the run: begin, separate (before the result) and end.
+        part: its run, or the tracked change around it. kind: begin, separate (before the result) or end.
         """
-        code = self._code if self._code is not None else []
-        is_code = self._code is not None
-        for kind in kinds:
+        if self._code is None:
             if kind == "begin":
-                self._num_fields += 1
-                is_code = True
-            elif kind == "separate" and self._num_fields == 1 and is_code:
-                self._items.append(Mark(MarkKind.OPEN, Wrapper("".join([*code, run.raw])), "field"))
-                self._code, self._num_fields = None, 0
-                return
-            elif kind == "end" and is_code:
-                self._num_fields -= 1
-                if self._num_fields == 0:
-                    self._items.append(Mark(MarkKind.POINT, Wrapper("".join([*code, run.raw]))))
-                    self._code = None
-                    return
-            elif kind == "end":
-                self._items.append(Mark(MarkKind.CLOSE, Wrapper(run.raw), "field"))
-                return
-        if is_code:
-            code.append(run.raw)
-            self._code = code
-        else:
-            self._items.append(Mark(MarkKind.POINT, Wrapper(run.raw)))
+                self._code, self._num_fields = [part], 1
+            else:
+                mark = MarkKind.CLOSE if kind == "end" else MarkKind.POINT
+                self._items.append(Mark(mark, InlineObject((part,)), FIELD))
+            return
+        self._code.append(part)
+        self._num_fields += {"begin": 1, "separate": 0, "end": -1}[kind]
+        if kind == "separate" and self._num_fields == 1:
+            self._items.append(Mark(MarkKind.OPEN, InlineObject(tuple(self._code)), FIELD))
+            self._code = None
+        elif self._num_fields == 0:
+            self._items.append(Mark(MarkKind.POINT, InlineObject(tuple(self._code))))
+            self._code = None
 
     def finish(self) -> None:
         """End the paragraph. The code of a field that continues in the next paragraph becomes one mark."""
         if self._code is not None:
-            self._items.append(Mark(MarkKind.POINT, Wrapper("".join(self._code))))
+            self._items.append(Mark(MarkKind.POINT, InlineObject(tuple(self._code)), FIELD))
             self._code = None
+
+
+def _parts(node: Node) -> list[Node]:
+    """The child of a paragraph, divided at its field characters.
+
+    A run is divided into runs with the same properties. A tracked change is divided if a field continues beyond it.
+    """
+    if node.name == "w:r" or (node.name in _TRACKED and not _has_whole_fields(node)):
+        return _divided(node)
+    return [node]
+
+
+def _has_whole_fields(node: Node) -> bool:
+    """Whether each field in the runs of a tracked change begins and ends there."""
+    depth = 0
+    for kind in (_kind(child) for run in node.nodes if run.name == "w:r" for child in run.nodes):
+        if kind == "begin":
+            depth += 1
+        elif kind is not None and depth == 0:
+            return False
+        elif kind == "end":
+            depth -= 1
+    return depth == 0
+
+
+def _divided(node: Node) -> list[Node]:
+    """Elements like this one, with its properties, that contain one field character each, or none."""
+    properties = [child for child in node.nodes if child.name == "w:rPr"]
+    contents = [child for child in node.nodes if child.name != "w:rPr"]
+    is_outer = node.name in _TRACKED
+    parts = [
+        part
+        for child in contents
+        for part in (_divided(child) if is_outer and child.name == "w:r" else [child])
+    ]
+    groups: list[list[Node]] = []
+    for kind, group in groupby(parts, _field_character):
+        members = list(group)
+        groups += [members] if kind is None else [[part] for part in members]
+    if len(groups) < 2:
+        return [node]
+    return [Node(node.name, node.opening, node.closing, [*properties, *group]) for group in groups]
+
+
+def _field_character(node: Node) -> str | None:
+    """The kind of the field character that is the node's only content: begin, separate or end. None for others."""
+    return _kind(_only_content(_only_content(node, _TRACKED), {"w:r"}))
+
+
+def _only_content(node: Node, names: Set[str]) -> Node:
+    """The only content of an element with one of these names. The node itself if it has more, or another name."""
+    contents = [child for child in node.nodes if child.name != "w:rPr"] if node.name in names else []
+    return contents[0] if len(contents) == 1 else node
+
+
+def _kind(node: Node) -> str | None:
+    """The kind of a field character; None for another node."""
+    match = _FIELD_CHARACTER.search(node.opening) if node.name == "w:fldChar" else None
+    return match[1] if match else None
+
+
+def _object(node: Node) -> Mark[Raw]:
+    """The mark of an inline object, or of the start or the end of a range, such as a bookmark."""
+    part, number = _RANGE.fullmatch(node.name), _ID.search(node.opening)
+    if part is None or number is None:
+        return Mark(MarkKind.POINT, InlineObject((node,)))
+    kind = MarkKind.OPEN if part[2] == "Start" else MarkKind.CLOSE
+    return Mark(kind, InlineObject((node,)), f"{RANGE}{part[1]} {number[1]}")
+
+
+def _as_point(item: _Text | Mark[Raw]) -> _Text | Mark[Raw]:
+    """The mark as a point."""
+    return Mark(MarkKind.POINT, item.raw, item.name) if isinstance(item, Mark) else item
+
+
+def _joined(items: Sequence[_Text | Mark[Raw]]) -> list[_Text | Mark[Raw]]:
+    """The items, in which neighbouring texts of equal style are joined."""
+    joined: list[_Text | Mark[Raw]] = []
+    for _, group in groupby(items, lambda item: _key(item.style) if isinstance(item, _Text) else None):
+        members = list(group)
+        texts = [item for item in members if isinstance(item, _Text)]
+        joined += [_Text("".join(item.text for item in texts), texts[0].style)] if texts else members
+    return joined
+
+
+def _with_blanks(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Text | Mark[Raw]]:
+    """The items, in which blank texts have the base style.
+
+    A longer blank on which its own style shows is an inline object, because a model does not keep the number of spaces.
+    """
+    written: list[_Text | Mark[Raw]] = []
+    for index, item in enumerate(items):
+        if isinstance(item, Mark) or item.text.strip():
+            written.append(item)
+        elif len(item.text) == 1 or _on_blanks(item.style) == _on_blanks(base):
+            written.append(_Text(item.text, base))
+        else:
+            if _is_between_words(items, index):
+                written.append(_Text(" ", base))
+            blank = Node("w:t", '<w:t xml:space="preserve">', "</w:t>", [escape(item.text, quote=False)])
+            written.append(Mark(MarkKind.POINT, InlineObject((blank,), item.style)))
+    return written
+
+
+def _plain(raw: str) -> str:
+    """The text of an element without elements. raw: its XML."""
+    parts: list[str] = []
+    done = 0
+    for match in _NOT_TEXT.finditer(raw):
+        parts += (unescape(raw[done : match.start()]), match[1] or "")
+        done = match.end()
+    return "".join([*parts, unescape(raw[done:])])
+
+
+def _is_between_words(items: Sequence[_Text | Mark[Raw]], index: int) -> bool:
+    """Whether the texts next to this item have no white space at it."""
+    before, after = items[max(index - 1, 0)], items[min(index + 1, len(items) - 1)]
+    return (
+        isinstance(before, _Text)
+        and isinstance(after, _Text)
+        and not before.text[-1].isspace()
+        and not after.text[0].isspace()
+    )
+
+
+def _on_blanks(style: RunStyle) -> list[str]:
+    """The properties of a style that show on blanks."""
+    return _ON_BLANKS.findall(style.properties)
 
 
 def _key(style: RunStyle) -> str:

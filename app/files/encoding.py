@@ -28,8 +28,29 @@ _CODEC_NAMES = """
 _CODECS = frozenset(_CODEC_NAMES.split())
 # Names of the HTML standard that Python lacks.
 _MORE_ALIASES = {"windows_874": "cp874", "windows_31j": "cp932", "x_sjis": "shift_jis", "x_gbk": "gbk"}
+_MORE_ALIASES |= {"iso88591": "latin_1", "x_cp1252": "cp1252"}
+# In HTML, these names mean Windows-1252 as the Encoding standard defines it: five bytes are control characters that
+# Python's codec lacks.
+_MEANS_WINDOWS_1252 = frozenset({"ascii", "iso8859-1", "cp1252"})
+_HTML_CODEC = "windows_1252_of_html"
+_HTML_CHARACTERS = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+_HTML_BYTES = codecs.charmap_build(_HTML_CHARACTERS)
 _BREAK = re.compile(r"\r\n|\n|\r")
 _WIDE = ("utf_16", "utf_32", "utf_7")
+
+
+def _html_codec(name: str) -> codecs.CodecInfo | None:
+    """The codec of Windows-1252 in HTML, if this is its name."""
+    if name != _HTML_CODEC:
+        return None
+    return codecs.CodecInfo(
+        encode=lambda text, errors="strict": codecs.charmap_encode(text, errors, _HTML_BYTES),
+        decode=lambda data, errors="strict": codecs.charmap_decode(data, errors, _HTML_CHARACTERS),
+        name=name,
+    )
+
+
+codecs.register(_html_codec)
 
 
 @dataclass(frozen=True)
@@ -58,8 +79,8 @@ class Decoded:
         return encode
 
 
-def decode(data: bytes, declared: str | None = None) -> Decoded:
-    """Decode a file. declared: the encoding it names; None for UTF-8.
+def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -> Decoded:
+    """Decode a file. declared: the encoding it names; None for UTF-8. is_html: whether the name is one in HTML.
 
     Raises FileError, with the line of the first invalid byte if there is one.
     """
@@ -70,6 +91,8 @@ def decode(data: bytes, declared: str | None = None) -> Decoded:
         if data.startswith(mark):
             return Decoded(_text(data[len(mark) :], encoding, first_byte=len(mark) + 1), encoding, mark)
     name = _codec_name(declared) if declared else "utf-8"
+    if is_html and name in _MEANS_WINDOWS_1252:
+        name = _HTML_CODEC
     text = _text(data, name)
     if text.encode(name, "replace") != data:
         raise FileError(f"the file does not survive decoding from {name} unchanged; convert it to UTF-8")

@@ -19,7 +19,7 @@ _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
     """Parse HTML. Raises FileError."""
     declared = _CHARSET.search(data[:_HEAD_BYTES])
-    decoded = decode(data, declared[1].decode() if declared else None)
+    decoded = decode(data, declared[1].decode() if declared else None, is_html=True)
     slots = limits.bounded(html_slots(decoded.text, 0))
     return SlottedText(decoded.text, slots, decoded.encoder(errors="xmlcharrefreplace"))
 

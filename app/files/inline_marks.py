@@ -1,4 +1,4 @@
-"""Locates inline markup in Markdown. Wraps the inline rules of markdown-it.
+"""Locates inline markup, escapes and character references in Markdown. Wraps the inline rules of markdown-it.
 
 The parser's tokens have no positions. So each rule is wrapped by a function that records the range of the match. The
 parser resolves emphasis in the tokens after all rules have run.
@@ -7,7 +7,7 @@ parser resolves emphasis in the tokens after all rules have run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
@@ -16,6 +16,9 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from app.files.tagged_text import MarkKind
+from app.files.unit import is_xml_text
+from app.text.html_parts import begins_untouched
+from app.text.html_scanner import scan_html
 
 _RULES = (
     "newline", "escape", "backticks", "strikethrough", "emphasis", "footnote", "link", "image", "autolink",
@@ -24,8 +27,9 @@ _RULES = (
 # A footnote reference; at the start of a line a colon makes it a footnote definition.
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
 _FOOTNOTE_START = re.compile(r"\[\^[^\[\]\s]++\]:[ \t]*+")
-_HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*+)[^<>]*?(/?)>")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
+# References to these characters are markup. The parser reads a reference to no character as U+FFFD.
+_KEPT_REFERENCES = frozenset(" \t\n\r\f\ufffd")
 
 
 BlockRule = Callable[[StateBlock, int, int, bool], bool]
@@ -34,14 +38,24 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 class InlineMark(NamedTuple):
     """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name.
 
-    written: what a translated block has in its place; empty for the markup itself.
+    named: what a translated block may have in its place, to name a link's definition; else empty.
+    is_untouched: whether it begins an HTML element whose content is not translated.
     """
 
     start: int
     end: int
     kind: MarkKind
     name: str = ""
-    written: str = ""
+    named: str = ""
+    is_untouched: bool = False
+
+
+class Spelling(NamedTuple):
+    """An escape or a character reference: content[start:end] of a block. text: the characters that it stands for."""
+
+    start: int
+    end: int
+    text: str
 
 
 class InlineParser:
@@ -54,7 +68,7 @@ class InlineParser:
         references = {rule.name: rule.fn for rule in self.markdown.block.ruler.__rules__}["reference"]
         self.markdown.block.ruler.at("reference", _without_footnotes(references))
         self._content = ""
-        self._marks: list[InlineMark] = []
+        self._marks: list[InlineMark | Spelling] = []
         self._delimiters: list[tuple[int, Token]] = []
         rules: dict[str, Callable[[StateInline, bool], bool]] = {
             rule.name: rule.fn for rule in self.markdown.inline.ruler.__rules__
@@ -62,13 +76,26 @@ class InlineParser:
         for name in _RULES:
             self.markdown.inline.ruler.at(name, self._recorded(name, rules[name]))
 
-    def marks(self, content: str, environment: dict[str, Any]) -> list[InlineMark]:
-        """The marks of a block in order. environment: the document's, with its link definitions."""
+    def pieces(self, content: str, environment: dict[str, Any]) -> Iterator[str | InlineMark | Spelling]:
+        """Yield the pieces of a block in order: text, marks and spellings. Together they cover its content.
+
+        environment: the document's, with its link definitions.
+        """
         self._content, self._marks, self._delimiters = content, [], []
         self.markdown.inline.parse(content, self.markdown, environment, [])
         for position, token in self._delimiters:
             self._marks += _delimiter_marks(position, token)
-        return sorted(self._marks)
+        marks = sorted(self._marks, key=lambda mark: (mark.start, mark.end))
+        done = 0
+        for mark in _with_untouched_elements(marks, len(content)):
+            if mark.start < done:
+                continue
+            if mark.start > done:
+                yield content[done : mark.start]
+            yield mark
+            done = mark.end
+        if done < len(content):
+            yield content[done:]
 
     def _recorded(
         self, name: str, rule: Callable[[StateInline, bool], bool]
@@ -97,10 +124,10 @@ class InlineParser:
         elif name == "link":
             # In `[text]` and `[text][]`, the text is also the name of the link's definition, which keeps its name.
             is_name = state.src[label_end:end] in {"]", "][]"}
-            written = f"][{' '.join(state.src[start + 1 : label_end].split())}]" if is_name else ""
+            named = f"][{' '.join(state.src[start + 1 : label_end].split())}]" if is_name else ""
             self._marks += (
                 InlineMark(start, start + 1, MarkKind.OPEN, "link"),
-                InlineMark(label_end, end, MarkKind.CLOSE, "link", written),
+                InlineMark(label_end, end, MarkKind.CLOSE, "link", named),
             )
         elif name == "escape" and state.tokens[-1].content == raw:
             pass  # a backslash before a letter is text
@@ -113,13 +140,47 @@ class InlineParser:
         elif (name == "escape" and raw[1] == "\n") or (name == "footnote" and raw[-1] != "]"):
             # The match of a backslash before a line break includes the next line's indentation.
             self._marks.append(InlineMark(start, end, MarkKind.BREAK))
-        elif name == "html_inline" and (tag := _HTML_TAG.fullmatch(raw)):
-            is_point = tag[3] or tag[2].lower() in _VOID
-            kind = MarkKind.POINT if is_point else MarkKind.CLOSE if tag[1] else MarkKind.OPEN
-            kind = MarkKind.BREAK if tag[2].lower() == "br" else kind
-            self._marks.append(InlineMark(start, end, kind, f"<{tag[2].lower()}>"))
+        elif name == "html_inline":
+            self._marks.append(_html_mark(raw, start))
+        elif name in {"escape", "entity"} and _is_spelling(state.tokens[-1].content):
+            self._marks.append(Spelling(start, end, state.tokens[-1].content))
         else:
             self._marks.append(InlineMark(start, end, MarkKind.POINT))
+
+
+def _is_spelling(text: str) -> bool:
+    return is_xml_text(text) and _KEPT_REFERENCES.isdisjoint(text)
+
+
+def _html_mark(raw: str, start: int) -> InlineMark:
+    """The mark of an HTML tag, comment or declaration that begins at `start`."""
+    event = next(scan_html(raw))
+    kind = MarkKind.POINT
+    if event.name == "br":
+        kind = MarkKind.BREAK
+    elif event.kind in {"open", "close"} and event.name not in _VOID:
+        kind = MarkKind(event.kind)
+    return InlineMark(start, start + len(raw), kind, f"<{event.name}>", is_untouched=begins_untouched(event))
+
+
+def _with_untouched_elements(
+    marks: Sequence[InlineMark | Spelling], end: int
+) -> Iterator[InlineMark | Spelling]:
+    """Yield the marks. An HTML element that is not translated is one mark; without a closing tag it ends at `end`."""
+    opened: InlineMark | None = None
+    depth = 0
+    for mark in marks:
+        if opened is None and isinstance(mark, InlineMark) and mark.is_untouched:
+            opened, depth = mark, 1
+        elif opened is None:
+            yield mark
+        elif isinstance(mark, InlineMark) and mark.name == opened.name:
+            depth += (mark.kind is MarkKind.OPEN) - (mark.kind is MarkKind.CLOSE)
+            if depth == 0:
+                yield InlineMark(opened.start, mark.end, MarkKind.POINT)
+                opened = None
+    if opened is not None:
+        yield InlineMark(opened.start, end, MarkKind.POINT)
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:

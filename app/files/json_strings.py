@@ -18,7 +18,14 @@ _COLON = re.compile(r"\s*:")
 # An escaped character beyond ASCII, and an escaped slash. Before each is an even number of backslashes.
 _ESCAPED_CHARACTER = re.compile(r"(?<!\\)(?:\\\\)*+\\u(?!00[0-7])")
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*+\\/")
-_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<attributes>\s[^<>]*)?/?>")
+_ATTRIBUTE = re.compile(r"\s[A-Za-z][\w:.-]*+=")
+# Elements of HTML whose tag alone is markup. Other names may be variables, as in `Usage: tool <file> <output>`.
+_NAMES_OF_HTML = """
+    a b big blockquote br dd del div dl dt em font h1 h2 h3 h4 h5 h6 hr i img ins kbd li ol p pre s small span strike
+    strong sub sup tbody td tfoot th thead tr tt u ul wbr
+"""
+_HTML_NAMES = frozenset(_NAMES_OF_HTML.split())
 
 
 def read_json(data: bytes, limits: FileLimits) -> SlottedText:
@@ -57,8 +64,19 @@ def _slots(text: str) -> Iterator[Slot]:
 
 
 def text_unit(value: str) -> Unit:
-    """The unit of a string: HTML if it contains tags."""
-    return Unit(value, UnitFormat.HTML if _TAG.search(value) else UnitFormat.TEXT)
+    """The unit of a string: HTML if it contains tags of HTML or a whole element."""
+    return Unit(value, UnitFormat.HTML if _is_html(value) else UnitFormat.TEXT)
+
+
+def _is_html(text: str) -> bool:
+    """Whether a tag has a name of HTML, an attribute or an end: `<b>`, `<x y="z">`, `<x/>` or `<x>...</x>`."""
+    names: dict[str, set[str]] = {"": set(), "/": set()}
+    for tag in _TAG.finditer(text):
+        name = tag["name"].lower()
+        names[tag["close"]].add(name)
+        if name in _HTML_NAMES or tag.group().endswith("/>") or _ATTRIBUTE.match(tag["attributes"] or ""):
+            return True
+    return not names[""].isdisjoint(names["/"])
 
 
 class _StringStyle:

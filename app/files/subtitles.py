@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape, unescape
-from itertools import islice
 
 from app.files.encoding import decode
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
@@ -70,7 +69,7 @@ def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def _vtt_slots(text: str) -> Iterator[Slot]:
-    for number, block in islice(_blocks(text), 1, None):
+    for number, block in _vtt_blocks(text):
         if re.match(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)", block[0].text):
             continue
         time_line = 0 if "-->" in block[0].text else 1
@@ -79,6 +78,16 @@ def _vtt_slots(text: str) -> Iterator[Slot]:
                 f"line {number + time_line}: expected the times of a cue, such as 00:01.000 --> 00:02.000"
             )
         yield from _cue(block[time_line + 1 :], is_escaped=True)
+
+
+def _vtt_blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
+    """Yield the blocks after the header. The header ends at a blank line, or where a cue begins."""
+    blocks = _blocks(text)
+    number, header = next(blocks)
+    begin = next((index for index, line in enumerate(header) if index and _VTT_TIME.match(line.text)), None)
+    if begin is not None:
+        yield number + begin, header[begin:]
+    yield from blocks
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:

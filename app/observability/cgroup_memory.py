@@ -1,7 +1,6 @@
 """Memory of the control group of this process and its limit, as Linux counts them (cgroup v2).
 
-A container, and a service of systemd, have a group of their own. It holds the server and all of its workers. Above the
-limit the kernel kills processes of the group.
+Above the limit the kernel kills processes of the group.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path("/sys/fs/cgroup")
-OWN_GROUP = Path("/proc/self/cgroup")
+from app.observability.control_group import OWN_GROUP, ROOT, folder_of_group
 
 
 class CgroupMemory:
     """Reads the memory of one group. The files are pseudo files, which take microseconds to read."""
 
     def __init__(self, root: Path = ROOT, own_group: Path = OWN_GROUP) -> None:
-        """root: where the groups are mounted. own_group: the file that names the group of this process."""
-        self._folder = root / _group_of(own_group)
+        """root, own_group: as in `folder_of_group`."""
+        self._folder = folder_of_group(root, own_group)
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """The gauges of both figures, as in `Readings.track_gauges`."""
@@ -50,15 +48,6 @@ class CgroupMemory:
             return math.inf if limit == "max" else int(limit)
         except (OSError, ValueError):
             return math.nan
-
-
-def _group_of(own_group: Path) -> str:
-    """The path of the process's group below the root. "" for the root, inside a container, and if it is unknown."""
-    try:
-        lines = own_group.read_text("utf-8", "surrogateescape").splitlines()
-    except OSError:
-        return ""
-    return next((line.removeprefix("0::").strip("/") for line in lines if line.startswith("0::")), "")
 
 
 def _inactive_file_bytes(statistics: str) -> int:

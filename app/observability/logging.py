@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import json
 import logging
 import math
@@ -16,6 +17,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -24,6 +26,8 @@ from app.observability.log_writer import LogWriter
 # Characters of an event or of a field's value. Longer ones are cut.
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
+# Libraries that export traces. Values in their messages can hold a secret of the settings: a header, or a URL.
+_OF_TRACES = frozenset({"opentelemetry", "urllib3"})
 # Loggers of libraries, which get our handler and, except asyncio's, our level.
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
 Field = str | int | float | bool | None
@@ -50,8 +54,25 @@ class JsonFormatter(logging.Formatter):
 
 def _message(record: logging.LogRecord) -> str:
     """The message. Of asyncio only its first line, because the others describe objects, with messages of exceptions."""
+    if record.name.partition(".")[0] in _OF_TRACES:
+        return _without_values(record)
     message = record.getMessage()
     return message.partition("\n")[0] if record.name == "asyncio" else message
+
+
+def _without_values(record: logging.LogRecord) -> str:
+    """The message with its numbers and the types of its exceptions and their causes, without other values."""
+    template, arguments = str(record.msg), record.args if isinstance(record.args, tuple) else ()
+    try:
+        return template % tuple(map(_shown, arguments)) if arguments else template
+    except (TypeError, ValueError):  # a `%d` of something else
+        return template
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, BaseException):
+        return " from ".join(type(each).__name__ for each in itertools.islice(_with_causes(value), 10))
+    return value if isinstance(value, int | float) else "..."
 
 
 def _json_value(value: Field) -> str:
@@ -126,13 +147,21 @@ def frames_of(error: BaseException) -> list[str]:
     After 60 entries no further cause is added.
     """
     places: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(places) < 60:
+    for cause in _with_causes(error):
+        if len(places) >= 60:
+            break
         places.append(type(cause).__qualname__)
         frames = traceback.extract_tb(cause.__traceback__)
         places += [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return places
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception, its cause, the cause of that, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
 def log_event(

@@ -95,6 +95,7 @@ class Metrics:
         _show_zeros(self.rejected, REASONS)
         _show_zeros(self.stream_events, STREAM_EVENTS)
         _show_zeros(self.reloads, OUTCOMES)
+        _show_zeros(self.certificate_reloads, OUTCOMES)
         _show_zeros(self.model_loads, OUTCOMES)
 
     def _define_http(self) -> None:
@@ -130,6 +131,12 @@ class Metrics:
         self.connections_displaced = Counter(
             "transduce_http_connections_displaced",
             "Idle connections closed to make room for others",
+            registry=self.registry,
+        )
+        self.certificate_reloads = Counter(
+            "transduce_certificate_reloads",
+            "Reloads of the TLS certificate and its key, by outcome",
+            ("outcome",),
             registry=self.registry,
         )
         self.rejected = Counter(

@@ -7,16 +7,24 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from app.observability.control_group import OWN_GROUP, ROOT, folder_of_group
+
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 
 
-def num_usable_cores() -> int:
-    """How many cores this process may use, by its affinity and its cgroup's quota; at least 1."""
+def num_usable_cores(root: Path = ROOT, own_group: Path = OWN_GROUP) -> int:
+    """How many cores this process may use, by its affinity and the quotas of its cgroup and the outer ones; at least 1.
+
+    root, own_group: as in `folder_of_group`.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
-            quota, period = file.read().split()
-        cores = min(cores, max(1, int(quota) // int(period)))  # "max" means no quota: int() raises
+    group = folder_of_group(root, own_group)
+    for folder in (group, *group.parents):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text("ascii").split()
+            cores = min(cores, max(1, int(quota) // int(period)))  # "max" means no quota: int() raises
+        if folder == root:
+            break
     return cores
 
 

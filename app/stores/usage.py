@@ -81,16 +81,19 @@ class Usage:
         limits = self.limits.get(caller, NO_LIMITS)
         if self.saver is not None and limits.counted:
             await self.saver.ensure_fresh()
-        amounts = {Unit.REQUESTS: 1, Unit.CHARACTERS: num_characters}
-        self._check(caller, limits, amounts)
-        counts = [
-            (Count(caller, kind.name, period.starts_at), amounts[kind.unit])
-            for kind, period in self._current().items()
-            if amounts[kind.unit]
-        ]
-        self._add(counts, 1)
+        self._check_in_progress(caller, limits)
+        counts = self._count(caller, limits, {Unit.REQUESTS: 1, Unit.CHARACTERS: num_characters})
         self._in_progress[caller] += 1
         return Spending(self, caller, num_characters, counts)
+
+    async def count_characters(self, spending: Spending, num_characters: int) -> None:
+        """Count further code points of a request in progress. Raises as `begin`; then none of these are counted."""
+        caller = spending.caller
+        limits = self.limits.get(caller, NO_LIMITS)
+        if self.saver is not None and limits.counted:
+            await self.saver.ensure_fresh()
+        spending.counts += self._count(caller, limits, {Unit.REQUESTS: 0, Unit.CHARACTERS: num_characters})
+        spending.num_characters += num_characters
 
     async def refresh(self) -> None:
         """Read the counts of other servers, unless the last exchange is fresh. Raises UsageUnavailable."""
@@ -146,8 +149,19 @@ class Usage:
     def _take(self, counts: Counter[Count]) -> None:
         self._used = counts
 
-    def _check(self, caller: str, limits: KeyLimits, amounts: Mapping[Unit, int]) -> None:
-        """Raise QuotaExceeded or PayloadTooLarge if the amounts are beyond a limit."""
+    def _count(self, caller: str, limits: KeyLimits, amounts: Mapping[Unit, int]) -> list[tuple[Count, int]]:
+        """Count the amounts in the current periods. Raises as `_check`; then nothing is counted."""
+        self._check(caller, limits, amounts)
+        counts = [
+            (Count(caller, kind.name, period.starts_at), amounts[kind.unit])
+            for kind, period in self._current().items()
+            if amounts[kind.unit]
+        ]
+        self._add(counts, 1)
+        return counts
+
+    def _check_in_progress(self, caller: str, limits: KeyLimits) -> None:
+        """Raise QuotaExceeded if the limit on concurrent requests is reached."""
         most = limits.concurrent_requests
         if most is not None and self._in_progress[caller] >= most:
             self._count_refusal(caller, CONCURRENT)
@@ -155,6 +169,9 @@ class Usage:
                 f"the limit of this API key is {most} requests in progress; send the next one when one has ended",
                 retry_after_s=1.0,
             )
+
+    def _check(self, caller: str, limits: KeyLimits, amounts: Mapping[Unit, int]) -> None:
+        """Raise QuotaExceeded or PayloadTooLarge if the amounts are beyond a limit of a period."""
         if not limits.counted:
             return
         exceeded = [

@@ -55,7 +55,7 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
             if depth == 0:
                 yield _untouched(text[untouched_from : event.end], skipped)
                 skipped = ""
-        elif _begins_untouched(event, ignore_tags):
+        elif begins_untouched(event, ignore_tags):
             untouched_from, depth, skipped = event.start, 1, event.name
         else:
             yield _part(event, text[event.start : event.end])
@@ -63,8 +63,8 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
         yield _untouched(text[untouched_from:], skipped)
 
 
-def _begins_untouched(event: Event, ignore_tags: Collection[str]) -> bool:
-    """Whether an element begins here whose content is not translated."""
+def begins_untouched(event: Event, ignore_tags: Collection[str] = ()) -> bool:
+    """Whether an element begins here whose content is not translated. ignore_tags: as in `html_parts`."""
     if event.kind != "open" or event.name in _VOID:
         return False
     return event.name in _UNTOUCHED or event.name in ignore_tags or is_not_translated(event.attributes)

@@ -1,8 +1,9 @@
 """Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
 
 Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
-(`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as
-`<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search takes time linear in the length of the text.
+(`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
+tags such as `<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search takes time linear in the length of the
+text.
 """
 
 from __future__ import annotations
@@ -15,23 +16,37 @@ from unicodedata import category
 from app.text.segmentation import Span
 
 _CONVERSION = "diouxXeEfFgGaAcspn@"
+# A width or precision; `*` is the value of an argument. The flag `'` groups the digits of a number.
+_NUMBER = r"(?:\d{1,4}+|\*(?:\d{1,2}+\$)?)"
+_OPTIONS = rf"(?:[-+0#]|'(?=[-+0#\d.*$hlLqzjt]*+[diufFgG]))*+{_NUMBER}?+(?:\.{_NUMBER})?"
+_LENGTH = "(?:[hlLqzjt]{0,2}|I(?:32|64))"
 # `-a` is a suffix in `20%-a`, Hungarian for "20% of". In printf, the flag `-` without a width has no effect.
 _PRINTF = re.compile(
     r"%(?:"
-    r"\([\w.\- ]{1,64}+\)[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[" + _CONVERSION + "]"
-    r"|\d{1,2}+\$[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + "]"
-    r"|(?:(?<!\d%)(?<!\d\s%)|(?!-[A-Za-z]))"
-    r"[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + r"](?![^\W\d_])"
+    rf"\([\w.\- ]{{1,64}}+\){_OPTIONS}[{_CONVERSION}]"
+    rf"|\d{{1,2}}+\${_OPTIONS}{_LENGTH}[{_CONVERSION}]"
+    rf"|{_OPTIONS}<PRI[diouxX][A-Z0-9]{{1,8}}+>"
+    r"|(?:(?<!\d%)(?<!\d\s%)|(?![-'*][A-Za-z]))"
+    rf"{_OPTIONS}{_LENGTH}[{_CONVERSION}](?![^\W\d_])"
     r"|(?<!\d%)[sd]|%"
     r")"
 )
 _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
-# Excludes white space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without
-# spaces.
+# White space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without spaces.
+_NOT_IN_URL = (
+    r"\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+    r"\ue000-\uf8ff\U000f0000-\U0010ffff"
+)
+# Thai, Lao, Burmese, Khmer, Korean, Japanese and Chinese letters: words may follow a URL without a space.
+_UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    r"\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+# A URL ends before such a letter, because browsers copy paths in percent-encoding. If a label of its host begins with
+# such a letter, the URL may have more of them.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
-    r"[^\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
-    r"\ue000-\uf8ff\U000f0000-\U0010ffff]++",
+    rf"(?:(?=(?:[A-Za-z0-9\-]++\.)*+[{_UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{_UNSPACED}]++)",
     re.IGNORECASE,
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.

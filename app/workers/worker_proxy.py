@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 import socket
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submi
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_deltas import TokenDelta
 from app.engine.worker import WorkerExit, WorkerListener
-from app.errors import ServiceError
+from app.errors import ServiceError, WorkerEnded
 from app.runtime.interface import Limits
 from app.workers import framing, messages
 from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
@@ -31,6 +32,9 @@ from app.workers.shared_status import SharedWorkerStatus
 # Seconds that a worker in the place of a dead one may take for each message of its start, WorkerStarted and
 # ModelLoaded. Smaller: large models are not loaded on a busy machine. Larger: a start that hangs is noticed later.
 LOAD_TIMEOUT_S = 120.0
+# The end of a process that the kernel kills for lack of memory, and what the message then adds.
+KILLED = f"signal {int(signal.SIGKILL)}"
+LACK_OF_MEMORY = "; the usual cause is too little memory"
 
 
 class WorkerProxy:
@@ -65,7 +69,7 @@ class WorkerProxy:
     def load(self) -> None:
         """Wait until the worker has loaded its model.
 
-        Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile. For a
+        Raises BundleError and SettingsError as loading does, and WorkerEnded when the process ends meanwhile. For a
         `successor`, also TimeoutError after LOAD_TIMEOUT_S without a message.
         """
         message = self._next_message()
@@ -80,11 +84,13 @@ class WorkerProxy:
             self._fork_server.wait()
 
     def _next_message(self) -> messages.FromWorker:
-        """Wait for the next message. Raises RuntimeError when the process has ended instead."""
+        """Wait for the next message. Raises WorkerEnded when the process has ended instead."""
         if not self._unread:
             self._unread += self._frames.first(lambda: self._connection.recv(framing.RECEIVE_BYTES))
         if not self._unread:
-            raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
+            end = self._exit_code()
+            hint = LACK_OF_MEMORY if end == KILLED else ""
+            raise WorkerEnded(f"an engine process ended while it loaded, with {end}{hint}")
         message: messages.FromWorker = self._decoder.decode(self._unread.popleft())
         if isinstance(message, messages.WorkerStarted):
             self._child = ChildProcess(message.process_id)
@@ -161,7 +167,7 @@ class WorkerProxy:
         self._fork_server.close()
         if self._child is None:
             # The fork server has ended. Either this worker exists and sends its first message, or there is no worker.
-            with contextlib.suppress(OSError, RuntimeError):
+            with contextlib.suppress(OSError, WorkerEnded):
                 self._connection.settimeout(END_TIMEOUT_S)
                 self._next_message()
         self._connection.close()

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.files.routes import UPLOAD_PATHS
 from tests.api.echo import POISON
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
@@ -27,6 +28,8 @@ LIMITS = {
     "failing": "characters_per_day = 100",
     "counted": "characters_per_day = 10_000",
     "single": "concurrent_requests = 1",
+    "used-up": "requests_per_day = 1",
+    "uploads": "concurrent_requests = 1\nrequests_per_day = 1\ncharacters_per_day = 30",
 }
 
 
@@ -200,6 +203,59 @@ def test_requests_in_progress_are_limited(limited: ServerProcess, folder: Path) 
         first.join()
         assert statuses == [200]
         assert client.post("/v1/translate", json=BODY).status_code == 200
+
+
+def upload(client: httpx.Client, path: str, name: str, content: bytes, **fields: str) -> httpx.Response:
+    form = {"source": "en", "target": "de", "source_lang": "en", "target_lang": "de", **fields}
+    return client.post(path, data=form, files={"file": (name, content)})
+
+
+def test_a_file_beyond_a_limit_of_requests_is_refused_before_it_is_read(
+    limited: ServerProcess, folder: Path
+) -> None:
+    """A reader would refuse the file, because it is no JSON."""
+    with client_of(limited, "used-up") as client:
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+        for path in UPLOAD_PATHS:
+            answer = upload(client, path, "a.json", b"{")
+            assert answer.status_code == 429, answer.text
+    with client_of(limited, "single") as client:
+        (folder / "hang").touch()
+        handle = upload(client, "/v2/document", "a.txt", b"The cache does not know this file.")
+        assert handle.status_code == 200, handle.text
+        for path in UPLOAD_PATHS:
+            answer = upload(client, path, "a.json", b"{")
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1"), answer.text
+        (folder / "hang").unlink()
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while used(limited, "single")["concurrent_requests"]["used"]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert upload(client, "/translate_file", "a.json", b"{").status_code == 400, "it is now read"
+
+
+@pytest.mark.parametrize("path", UPLOAD_PATHS)
+def test_an_upload_that_fails_at_any_step_costs_nothing(limited: ServerProcess, path: str) -> None:
+    with client_of(limited, "uploads") as client:
+        answers = [
+            (415, client.post(path, json={})),
+            (400, client.post(path, files={"other": ("a.txt", b"a")})),
+            (400, upload(client, path, "a.exe", b"a")),
+            (400, upload(client, path, "a.txt", b"a", source="xx", source_lang="xx")),
+            (400, upload(client, path, "a.json", b"{")),
+            (413, upload(client, path, "a.txt", (TEXT * 2).encode())),
+        ]
+        if path == "/v2/document":
+            answers.append((404, upload(client, path, "a.txt", b"a", glossary_id="missing")))
+        else:
+            answers.append((500, upload(client, path, "a.txt", POISON.encode())))
+    for status, answer in answers:
+        assert answer.status_code == status, answer.text
+    found = used(limited, "uploads")
+    counts = [
+        found[each]["used"] for each in ("concurrent_requests", "requests_per_day", "characters_per_day")
+    ]
+    assert counts == [0, 0, 0]
 
 
 def test_keys_change_without_a_restart(limited: ServerProcess, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -130,12 +131,25 @@ def test_sighup_reads_the_certificate_again(
             assert found is not None
             return json.dumps(found["subject"])
 
-    with ServerProcess(echo_command, {"tls_certificate": certificate, "tls_key": key}) as server:
+    def num_reloads(server: ServerProcess, outcome: str) -> int:
+        url = f"http://127.0.0.1:{server.probe_port}/metrics"  # type: ignore[attr-defined]
+        metrics = httpx.get(url, trust_env=False).text
+        name = f'transduce_certificate_reloads_total{{outcome="{outcome}"}}'
+        (count,) = re.findall(f"^{re.escape(name)} (.+)$", metrics, re.MULTILINE)
+        return round(float(count))
+
+    settings = {"tls_certificate": certificate, "tls_key": key, "probe_port": 0}
+    with ServerProcess(echo_command, settings) as server:
+        server.probe_port = server.wait_for("listening_for_probes")["port"]  # type: ignore[attr-defined]
         before = subject(server.ready())
         shutil.copy(renewed[0], certificate)
         key.write_text("broken")
         server.signal(signal.SIGHUP)
-        server.wait_for("certificate_reload_failed")
+        failure = server.wait_for("certificate_reload_failed")
+        assert re.search("files cannot be used: .*(NO_START_LINE|PEM lib)", failure["problem"]), failure
+        assert str(tmp_path) not in "".join(server.log)
+        assert num_reloads(server, "failed") == 1
+        assert num_reloads(server, "done") == 0
         assert subject(server) == before
         for source, target in zip(renewed, (certificate, key), strict=True):
             source.replace(target)
@@ -146,6 +160,7 @@ def test_sighup_reads_the_certificate_again(
         while "renewed" not in subject(server):
             assert time.monotonic() < until
             time.sleep(0.05)
+        assert num_reloads(server, "done") == 1
 
 
 def test_a_certificate_needs_its_key(pair: tuple[Path, Path], folder: Path) -> None:

@@ -19,6 +19,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SECRET = "S3CRET"
 PHASES = ["admission", "tokenise", "queue", "encode", "decode", "detokenise"]
 
 
@@ -142,6 +143,27 @@ def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: 
             )
     assert receiver.spans == []
     assert "trace_id" not in "".join(server.log)
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_the_log_has_no_secret_of_the_settings(
+    echo_command: list[str], monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """Neither a header that is not valid nor the URL of a receiver that does not answer."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"api key={SECRET}")
+    settings: dict[str, object] = {
+        "traces_endpoint": f"http://127.0.0.1:1/v1/traces?token={SECRET}",
+        "traces_share": 1.0,
+        "log_level": level,
+    }
+    with ServerProcess(echo_command, settings) as server:
+        with server.ready().client() as client:
+            assert client.post("/v1/translate", json=BODY).status_code == 200
+        server.signal()
+        assert server.ended() == 0, server.errors
+    loggers = {line["logger"].partition(".")[0]: line["event"] for line in map(json.loads, server.log)}
+    assert loggers.keys() >= {"opentelemetry", "urllib3"} if level == "debug" else {"opentelemetry"}
+    assert SECRET not in "".join([*server.log, *server.errors])
 
 
 def test_an_unreachable_receiver_fails_no_request(echo_command: list[str]) -> None:

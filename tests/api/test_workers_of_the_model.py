@@ -43,6 +43,9 @@ TEST = "PYTEST_CURRENT_TEST"
 MAX_PRIVATE_MB = 40.0
 # Seconds until the workers end after the server is killed, including the delay of a busy machine.
 END_TIMEOUT_S = 2.0 + 28.0
+TOKEN = "an-administrators-token"
+# What a load says whose process gets SIGKILL.
+KILLED = "an engine process ended while it loaded, with signal 9; the usual cause is too little memory"
 
 
 def post(client: httpx.Client, **options: Any) -> httpx.Response:
@@ -239,7 +242,24 @@ def test_a_fork_server_that_dies_is_reported() -> None:
         send(signal.SIGKILL, fork_server)
         assert server.ended() == 70
         assert remaining_workers() == []
-        assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
+        assert server.errors == [f"transduce serve: {KILLED}\n"]
+
+
+def test_a_reload_whose_process_is_killed_says_so_and_the_old_model_serves() -> None:
+    with ServerProcess(COMMAND, {**SETTINGS, "admin_token": TOKEN}) as server, ThreadPoolExecutor(1) as pool:
+        workers = workers_of(server.ready())
+        with server.client(headers={"authorization": f"Bearer {TOKEN}"}) as client:
+            reloading = pool.submit(client.post, "/admin/models/en-de-small/reload")
+            wait_until(lambda: len(psutil.Process(server.pid).children()) > len(workers))
+            send(signal.SIGKILL, *set(psutil.Process(server.pid).children()) - set(workers))
+            answer = reloading.result()
+            assert answer.status_code == 503, answer.text
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["error"]["message"] == KILLED
+            failure = server.wait_for("reload_failed")
+            assert failure["problem"] == KILLED
+            assert "exception" not in failure
+            hypotheses(post(client))
 
 
 def test_settings_that_contradict_the_model_end_the_server_and_its_workers() -> None:

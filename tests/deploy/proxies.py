@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -38,7 +38,7 @@ TAKEN = "address already in use"
 CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
 
 
-def replaced(text: str, changes: dict[str, str]) -> str:
+def replaced(text: str, changes: Mapping[str, str]) -> str:
     """The text with every change. Fails if one of them changes nothing."""
     for before, after in changes.items():
         assert before in text, before
@@ -46,9 +46,12 @@ def replaced(text: str, changes: dict[str, str]) -> str:
     return text
 
 
-def nginx(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+def nginx(
+    folder: Path, port: int, upstream: int, pair: tuple[Path, Path], others: Mapping[str, str]
+) -> list[str]:
     """Write nginx's files, and return its command."""
     changes = {
+        **others,
         "server 127.0.0.1:8000;": f"server 127.0.0.1:{upstream};",
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
@@ -61,9 +64,12 @@ def nginx(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> li
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
 
 
-def caddy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+def caddy(
+    folder: Path, port: int, upstream: int, pair: tuple[Path, Path], others: Mapping[str, str]
+) -> list[str]:
     """Write Caddy's file, and return its command."""
     changes = {
+        **others,
         "translate.example.org {": f"https://127.0.0.1:{port} {{",
         "127.0.0.1:8000": f"127.0.0.1:{upstream}",
         "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
@@ -73,9 +79,12 @@ def caddy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> li
     return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
 
 
-def envoy(folder: Path, port: int, upstream: int, pair: tuple[Path, Path]) -> list[str]:
+def envoy(
+    folder: Path, port: int, upstream: int, pair: tuple[Path, Path], others: Mapping[str, str]
+) -> list[str]:
     """Write Envoy's file, and return its command."""
     changes = {
+        **others,
         "address: 0.0.0.0, port_value: 443": f"address: 127.0.0.1, port_value: {port}",
         "port_value: 8000": f"port_value: {upstream}",
         "/etc/ssl/certs/translate.example.org.pem": str(pair[0]),
@@ -90,17 +99,20 @@ PROXIES = {"nginx": nginx, "caddy": caddy, "envoy": envoy}
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, upstream: int, pair: tuple[Path, Path]) -> Iterator[str]:
+def running(
+    name: str, folder: Path, upstream: int, pair: tuple[Path, Path], changes: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Run a proxy and yield its URL. Skips the test if the program is not installed.
 
-    upstream: the port of the server behind it. pair: the files of the certificate and of its key.
+    upstream: the port of the server behind it. pair: the files of the certificate and of its key. changes: further ones
+    of the proxy's file.
     """
     if shutil.which(name, path=PATH) is None:
         pytest.skip(f"{name} is not installed")
     url = None
     while url is None:
         port = free_port()
-        with started(name, folder, PROXIES[name](folder, port, upstream, pair)) as process:
+        with started(name, folder, PROXIES[name](folder, port, upstream, pair, changes or {})) as process:
             url = ready_url(process, port, pair[0], folder / f"{name}.log")
             if url is not None:
                 yield url

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.api.row_trace import MAX_S as MAX_TRACE_S
 from app.settings import Settings
 from tests.api.certificates import make_certificate, trusting
 from tests.api.conftest import echo_command, tokenizer_path
@@ -23,6 +25,9 @@ from transduce.local_server import free_port
 __all__ = ["echo_command", "tokenizer_path"]  # fixtures
 TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}
 FIELDS = {"source": "en", "target": "de"}
+# Seconds: of a proxy's limit in a test, and of a server that takes longer.
+SHORT_S = 1
+DELAY_S = 2.0
 pytestmark = pytest.mark.server
 
 
@@ -104,9 +109,13 @@ def test_pages_of_other_sites_are_refused_and_its_own_are_served(client: httpx.C
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """Answers with the header X-Forwarded-For of the request."""
+    """Answers with the header X-Forwarded-For of the request, a POST after DELAY_S."""
 
     protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        time.sleep(DELAY_S)
+        self.do_GET()
 
     def do_GET(self) -> None:
         body = self.headers.get("X-Forwarded-For", "").encode()
@@ -119,22 +128,45 @@ class Recorder(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-@pytest.mark.parametrize("name", PROXIES)
-def test_the_callers_address_is_passed_on(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    """The last address is the caller's, whatever the caller writes into the header."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as upstream:
-        thread = threading.Thread(target=upstream.serve_forever)
+@pytest.fixture
+def upstream() -> Iterator[int]:
+    """The port of a Recorder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        try:
-            with (
-                running(name, tmp_path, upstream.server_port, pair) as url,
-                client_of(url, pair, source="127.0.0.2") as client,
-            ):
-                seen = client.get("/", headers={"x-forwarded-for": "198.51.100.7"}).text
-        finally:
-            upstream.shutdown()
-            thread.join()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_the_callers_address_is_passed_on(
+    name: str, upstream: int, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The last address is the caller's, whatever the caller writes into the header."""
+    with (
+        running(name, tmp_path, upstream, pair) as url,
+        client_of(url, pair, source="127.0.0.2") as client,
+    ):
+        seen = client.get("/", headers={"x-forwarded-for": "198.51.100.7"}).text
     assert seen.split(",")[-1].strip() == "127.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("nginx", {"proxy_read_timeout 65s": f"proxy_read_timeout {SHORT_S}s"}),
+        ("envoy", {"timeout: 65s": f"timeout: {SHORT_S}s"}),
+    ],
+)
+def test_administrators_may_wait_longer_than_translations(
+    name: str, changes: dict[str, str], upstream: int, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The limit of translations is set below the delay of the server, that of administrators is left as it is."""
+    with running(name, tmp_path, upstream, pair, changes) as url, client_of(url, pair) as client:
+        assert client.post("/v1/translate").status_code == 504
+        assert client.post("/admin/trace?seconds=300").status_code == 200
+        assert client.post("/admin/models/en-de/reload").status_code == 200
 
 
 def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() -> None:
@@ -142,22 +174,24 @@ def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() 
     nginx = (FOLDER / "nginx.conf").read_text("utf-8")
     caddy = (FOLDER / "Caddyfile").read_text("utf-8")
     (kept,) = re.findall(r"keepalive_timeout (\d+)s", nginx)
-    requests, files = re.findall(r"proxy_read_timeout (\d+)s", nginx)
+    requests, administrators, files = map(int, re.findall(r"proxy_read_timeout (\d+)s", nginx))
     assert int(kept) < defaults.keep_alive_s
-    assert int(requests) > defaults.max_timeout_s
-    assert int(files) > defaults.file_timeout_s
+    assert requests > defaults.max_timeout_s
+    assert administrators > MAX_TRACE_S
+    assert files > defaults.file_timeout_s
     (kept,) = re.findall(r"keepalive (\d+)s", caddy)
     (waited,) = re.findall(r"response_header_timeout (\d+)s", caddy)
     assert int(kept) < defaults.keep_alive_s
-    assert int(waited) > defaults.file_timeout_s
+    assert int(waited) > max(defaults.file_timeout_s, MAX_TRACE_S)
     envoy = (FOLDER / "envoy.yaml").read_text("utf-8")
     (kept,) = re.findall(r"{idle_timeout: (\d+)s", envoy)
-    *files, requests = map(int, re.findall(r", timeout: (\d+)s", envoy))
+    *others, administrators, requests = map(int, re.findall(r", timeout: (\d+)s", envoy))
     (silent,) = re.findall(r"stream_idle_timeout: (\d+)s", envoy)
     assert int(kept) < defaults.keep_alive_s
     assert requests > defaults.max_timeout_s
-    assert len(files) == 3, "files sent and fetched, in both formats"
-    assert min(*files, int(silent)) > defaults.file_timeout_s
+    assert administrators > MAX_TRACE_S
+    assert len(others) == 3, "files sent and fetched, in both formats"
+    assert min(*others, int(silent)) > max(defaults.file_timeout_s, MAX_TRACE_S)
 
 
 @pytest.mark.parametrize("name", sorted(PROXIES))

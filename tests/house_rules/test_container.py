@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
 from app.settings import Settings
+from app.workers.early_start import MAX_WORKERS
 from tests.house_rules.project import ROOT
 
 SERVICES = ("transduce", "transduce-gpu")
+# Cores of the largest machine that the limit of threads must fit, and threads beside those that decode.
+MAX_CORES = 768
+NUM_OTHER_THREADS = 100
+# Before the program of the health check: prints the port instead of connecting to it.
+SHOW_PORT = """
+import http.client
+def show(host, port, timeout):
+    print(port)
+    raise SystemExit
+http.client.HTTPConnection = show
+"""
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -67,6 +82,32 @@ class TestImage:
         compile(program[2], "healthcheck", "exec")
         assert "--timeout=" in options
         assert "--start-period=" in options
+
+    @pytest.mark.parametrize(
+        ("variables", "port"),
+        [
+            ({}, 8000),
+            ({"PORT": ""}, 8000),
+            ({"PORT": "81"}, 81),
+            ({"PORT": "81", "PROBE_PORT": ""}, 81),
+            ({"PORT": "81", "PROBE_PORT": "82"}, 82),
+        ],
+    )
+    def test_the_health_check_asks_the_port_of_the_settings(
+        self, stage: str, variables: dict[str, str], port: int
+    ) -> None:
+        program = json.loads(last(stage, "HEALTHCHECK").partition("CMD ")[2])[2]
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("TRANSDUCE_")}
+        environment |= {f"TRANSDUCE_{name}": text for name, text in variables.items()}
+        done = subprocess.run(
+            [sys.executable, "-c", SHOW_PORT + program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert int(done.stdout) == port
 
     def test_expects_a_read_only_root(self, stage: str) -> None:
         environment = " ".join(rest for name, rest in inherited(stage) if name == "ENV")
@@ -156,6 +197,11 @@ class TestService:
         service = compose()["services"][name]
         assert service["stop_grace_period"].endswith("s")
         assert {"pids_limit", "mem_limit"} <= service.keys()
+
+    def test_the_threads_of_a_reload_are_within_the_limit(self, name: str) -> None:
+        """The old and the new workers then run. Each has a thread for each core, and two more."""
+        num_threads = 2 * MAX_WORKERS * (MAX_CORES + 2) + NUM_OTHER_THREADS
+        assert compose()["services"][name]["pids_limit"] >= num_threads
 
     def test_builds_a_target_that_exists(self, name: str) -> None:
         target = compose()["services"][name]["build"]["target"]

@@ -9,6 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,36 @@ def test_asyncios_lines_have_no_messages_of_exceptions(stream: io.StringIO) -> N
     assert line["event"] == "Task exception was never retrieved"
     assert line["exception"] == ["ValueError"]
     assert "secret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "event"),
+    [
+        (("Failed, code %s: %s", 401, "secret"), "Failed, code 401: ..."),
+        (("Error %s, retrying in %.2fs", ValueError("secret"), 0.5), "Error ValueError, retrying in 0.50s"),
+        (("Retrying (%r) after '%r'", {"secret": 1}, ["secret"]), "Retrying ('...') after ''...''"),
+        (("%(name)s failed", {"name": "secret"}), "%(name)s failed"),
+        (("%d bytes", "secret"), "%d bytes"),
+        (("Exporter already shut down, 100%",), "Exporter already shut down, 100%"),
+    ],
+)
+@pytest.mark.parametrize("name", ["opentelemetry.util.re", "urllib3.connectionpool"])
+def test_lines_about_traces_have_no_values_of_settings(
+    stream: io.StringIO, name: str, arguments: tuple[Any, ...], event: str
+) -> None:
+    logging.getLogger(name).error(*arguments)
+    assert [line["event"] for line in lines(stream)] == [event]
+
+
+def test_lines_about_traces_name_the_cause(stream: io.StringIO) -> None:
+    try:
+        try:
+            raise ConnectionRefusedError("secret")
+        except OSError:
+            raise ValueError("secret")  # noqa: B904 - as requests does
+    except ValueError as error:
+        logging.getLogger("opentelemetry.x").warning("Transient error %s", error)
+    assert lines(stream)[0]["event"] == "Transient error ValueError from ConnectionRefusedError"
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

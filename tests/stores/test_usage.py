@@ -197,6 +197,27 @@ def test_concurrent_requests_are_limited() -> None:
     assert usage.num_in_progress("sales") == 0
 
 
+def test_characters_that_are_counted_later_are_given_back_with_the_request() -> None:
+    usage = usage_of(Clock("2027-01-01"), concurrent_requests=1, requests_per_day=1, characters_per_day=10)
+
+    def used() -> list[int]:
+        kinds = ("requests_per_day", "characters_per_day", "characters_per_month")
+        return [usage.num_in_progress("sales"), *(usage.used("sales", KINDS[kind]) for kind in kinds)]
+
+    spending = run(usage.begin("sales", 2))
+    run(usage.count_characters(spending, 5))
+    assert used() == [1, 1, 7, 7]
+    with pytest.raises(QuotaExceeded, match="10 characters a day: 7 are used, and this request needs 4"):
+        run(usage.count_characters(spending, 4))
+    assert used() == [1, 1, 7, 7]
+    spending.end(EngineFailure("x"))
+    assert used() == [0, 0, 0, 0]
+    with run(usage.begin("sales", 0)) as spending:
+        run(usage.count_characters(spending, 10))
+    assert used() == [0, 1, 10, 10]
+    assert (usage.totals["sales"].num_requests, usage.totals["sales"].num_characters) == (1, 10)
+
+
 def test_new_limits_apply_to_old_counts() -> None:
     usage = usage_of(Clock("2027-01-01"))
     spend(usage, 50)

@@ -17,7 +17,7 @@ import pytest
 
 from app.engine.engine import LAST_STEP_TIMEOUT_S, Engine
 from app.engine.sequence import SequenceResult
-from app.errors import BundleError, NotReady, SettingsError
+from app.errors import BundleError, NotReady, SettingsError, WorkerEnded
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.fake_runner import EOS
@@ -221,14 +221,16 @@ def test_errors_of_loading_reach_the_server(
     before = descriptors("socket:")
     fork_server = ForkServer.start(replace(plan, ends=ends, ends_in=number).command())
     processes = start_workers(fork_server, 2)
-    kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
+    kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": WorkerEnded}[ends]
     with pytest.raises(kind) as caught:
         load_all(processes)
     if isinstance(caught.value, BundleError | SettingsError):
         assert caught.value.problems == PROBLEMS
         assert getattr(caught.value, "path", "fake") == "fake"
     else:
-        assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
+        assert str(caught.value) == (
+            "an engine process ended while it loaded, with signal 9; the usual cause is too little memory"
+        )
     assert not new_children()
     assert descriptors("socket:") == before
 

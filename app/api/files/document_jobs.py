@@ -21,7 +21,7 @@ from app.api.files.locked_folder import remove_abandoned_folders
 from app.api.http.failures import count_error
 from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
-from app.api.spending import begin_spending
+from app.api.spending import spend_characters
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError, UnsupportedLanguages
 from app.file_worker.messages import TextUnit
 from app.file_worker.workers import FileWorkers
@@ -90,16 +90,16 @@ class DocumentJobs:
             self._return_memory(content)
             raise
 
-    async def begin_spending(
-        self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit]
-    ) -> Spending:
+    async def spend_characters(
+        self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit], spending: Spending
+    ) -> None:
         """Count the file's code points towards the limits of the caller's key. Removes the document if that fails.
 
-        Raises the errors of `begin_spending`.
+        Raises the errors of `spend_characters`.
         """
         document.num_characters = sum(len(text.text) for text in texts)
         try:
-            return await begin_spending(scope, self.plain.service.usage, document.num_characters)
+            await spend_characters(scope, self.plain.service.usage, spending, document.num_characters)
         except BaseException:
             self.store.remove(document)
             raise

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from email.errors import MessageError
+from email.header import decode_header
 from pathlib import PurePath
+from urllib.parse import unquote_to_bytes
 
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
@@ -20,6 +24,8 @@ MAX_FIELD_BYTES = 10_000
 MAX_NAME_CHARACTERS = 200
 # The charsets that HTTP clients declare. Of Python's others, some decode to lone surrogates, and some are slow.
 CHARSETS = ("utf-8", "us-ascii", "iso-8859-1")
+# A name that consists of encoded words (RFC 2047).
+_ENCODED_WORDS = re.compile(r"(?:=\?[^?]+\?[bBqQ]\?[^?]*\?= ?)+")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
         raise UnsupportedMedia(f"the charset must be one of {', '.join(CHARSETS)}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMedia("compressed bodies are not accepted")
-    parser = MultiPartParser(
+    parser = _UploadParser(
         request.headers,
         _bounded(request, max_bytes),
         max_files=1,
@@ -72,6 +78,47 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
         return Upload(name, await file.read(), fields)
     finally:
         await form.close()
+
+
+class _UploadParser(MultiPartParser):
+    """Starlette's parser, which also reads the names that are not ASCII as .NET's client sends them."""
+
+    def on_headers_finished(self) -> None:
+        """Add a field or a file. The name in `filename*` counts before that in `filename`."""
+        part = self._current_part
+        disposition = part.content_disposition or b""
+        name = _extended_name(disposition)
+        if name is not None:  # the base class takes only a part with `filename` for a file
+            part.content_disposition = disposition + b'; filename=""'
+        super().on_headers_finished()
+        if part.file is not None:
+            part.file.filename = name or _decode_words(part.file.filename or "")
+
+
+def _extended_name(disposition: bytes) -> str | None:
+    """The name in the parameter `filename*` (RFC 5987); None without one, or if it cannot be decoded."""
+    # `parse_options_header` leaves out the parameters with an asterisk.
+    _, parameters = parse_options_header(disposition.replace(b"*", b"!"))
+    charset, _, rest = parameters.get(b"filename!", b"").decode("latin-1").partition("'")
+    if charset.lower() not in CHARSETS:
+        return None
+    try:
+        return unquote_to_bytes(rest.partition("'")[2]).decode(charset) or None
+    except UnicodeDecodeError:
+        return None
+
+
+def _decode_words(name: str) -> str:
+    """A name in encoded words, decoded; any other name unchanged."""
+    if not _ENCODED_WORDS.fullmatch(name):
+        return name
+    try:
+        words = decode_header(name)
+        if any(charset not in CHARSETS for _, charset in words):
+            return name
+        return "".join(word.decode(charset) for word, charset in words)
+    except (MessageError, ValueError):
+        return name
 
 
 async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:

@@ -21,8 +21,10 @@ from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair
 from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
+from app.api.spending import begin_spending
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
+from app.stores.usage import Spending
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
 TRANSLATE = operation(
@@ -54,29 +56,9 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
         upload = await jobs.plain.service.while_open(
             read_upload(request, max_bytes=jobs.limits.max_file_bytes)
         )
-        caller = request.state.caller = _caller(request, upload, keys)
-        body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
-        source = None if body.source == "auto" else require_served(body.source, jobs.plain)
-        target = require_served(body.target, jobs.plain)
-        file_format = known_format(upload.name)
-        document = jobs.store.add(caller, upload.name, len(upload.content))
-        reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
-        texts = await while_connected(request, reading)
-        spending = await jobs.begin_spending(request.scope, document, texts)
-        job = DocumentJob(
-            content=upload.content,
-            format=file_format,
-            texts=texts,
-            source=source,
-            target=target,
-            request_id=request.state.request_id,
-            share=caller or caller_address(request.scope),
-        )
-        try:
-            with spending:
-                await while_connected(request, jobs.translate(document, job))
-        except NoSuchPair as error:
-            raise unavailable(error) from error
+        request.state.caller = _caller(request, upload, keys)
+        with await begin_spending(request.scope, jobs.plain.service.usage, 0) as spending:
+            document = await _translate_upload(request, jobs, upload, spending)
         name = document.file_id + PurePath(upload.name).suffix.lower()
         url = f"{str(request.base_url).rstrip('/')}/download_file/{name}"
         answer: SimpleFileAnswer = {"translatedFileUrl": url}
@@ -91,12 +73,43 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
             raise DialectError(404, str(error)) from error
 
 
+async def _translate_upload(
+    request: Request, jobs: DocumentJobs, upload: Upload, spending: Spending
+) -> StoredDocument:
+    """Translate a file and store the result. Raises InvalidRequest, DialectError, and the errors of `DocumentJobs`."""
+    caller = request.state.caller
+    body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
+    source = None if body.source == "auto" else require_served(body.source, jobs.plain)
+    target = require_served(body.target, jobs.plain)
+    file_format = known_format(upload.name)
+    document = jobs.store.add(caller, upload.name, len(upload.content))
+    reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
+    texts = await while_connected(request, reading)
+    await jobs.spend_characters(request.scope, document, texts, spending)
+    job = DocumentJob(
+        content=upload.content,
+        format=file_format,
+        texts=texts,
+        source=source,
+        target=target,
+        request_id=request.state.request_id,
+        share=caller or caller_address(request.scope),
+    )
+    try:
+        await while_connected(request, jobs.translate(document, job))
+    except NoSuchPair as error:
+        raise unavailable(error) from error
+    return document
+
+
 def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
-    """The caller's name, by the key in the header or in the form. Raises Unauthorized."""
+    """The caller's name, by the key in the form, else by that in the header. Raises Unauthorized.
+
+    If the form has a key, the header may be the login of a proxy.
+    """
     headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
-    if headers:
-        return keys.caller(request.url.path, headers)
-    return keys.caller_of(upload.fields.get("api_key", ""))
+    key = upload.fields.get("api_key", "")
+    return keys.caller_of(key) if key or not headers else keys.caller(request.url.path, headers)
 
 
 async def download_response(jobs: DocumentJobs, file: StoredDocument) -> Response:

@@ -19,9 +19,9 @@ import uvicorn
 from app.api.http.connections import BACKLOG, NUM_PROBING, ConnectionLimits, ConnectionTable
 from app.api.http.ending import UnjoinedExecutor, exit_within
 from app.api.http.protocol import BoundedProtocol
-from app.api.http.tls import Tls
+from app.api.http.tls import Tls, problem_with_files
 from app.api.service import Service
-from app.observability.logging import log_event
+from app.observability.logging import Field, log_event
 
 logger = logging.getLogger("app.server")
 # Seconds for connections to close after the last response. If larger, a slow client delays the end of the server. If
@@ -213,7 +213,11 @@ class Server(uvicorn.Server):
         try:
             self._options.tls.reload()
         except OSError as error:
-            log_event(logger, logging.ERROR, "certificate_reload_failed", error=error)
+            self._service.metrics.certificate_reloads.labels("failed").inc()
+            fields: dict[str, Field] = {"problem": problem_with_files(error)}
+            log_event(logger, logging.ERROR, "certificate_reload_failed", fields=fields)
+            return
+        self._service.metrics.certificate_reloads.labels("done").inc()
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):

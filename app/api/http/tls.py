@@ -6,6 +6,12 @@ import ssl
 from pathlib import Path
 
 
+def problem_with_files(error: OSError) -> str:
+    """Why the files of a certificate cannot be used, without their paths. error: of `Tls`."""
+    # ssl.SSLError is an OSError with a reason.
+    return f"the files cannot be used: {getattr(error, 'reason', None) or error.strerror or type(error).__name__}"
+
+
 class Tls:
     """The server's side of TLS 1.2 and 1.3.
 

@@ -19,11 +19,13 @@ from app.api.http.form_body import read_fields
 from app.api.http.middleware import caller_address
 from app.api.http.validation import validate
 from app.api.openapi import OCTETS, operation
+from app.api.spending import begin_spending
 from app.api.v2.languages import read_languages
 from app.api.v2.models import V2DocumentBody, V2DocumentHandle, V2DocumentKeyBody, V2DocumentStatus
-from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, stored_glossary
+from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, check_formality, stored_glossary
 from app.errors import InvalidRequest
 from app.files import format_of
+from app.stores.usage import Spending
 
 UPLOAD = operation(
     TAG,
@@ -57,39 +59,52 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
     async def upload(request: Request) -> Response:
         service = jobs.plain.service
         service.check_open()
-        form = await service.while_open(read_upload(request, max_bytes=jobs.limits.max_file_bytes))
-        body = validate(V2DocumentBody, {**form.fields, "file": form.content})
-        source, target = read_languages(body.source_lang, body.target_lang, jobs.plain.pairs())
-        if source not in {None, target} and (source, target) not in jobs.plain.pairs():
-            raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
-        caller = request.state.caller
-        glossary = await stored_glossary(jobs.plain, caller, body.glossary_id, (source, target))
-        name = body.filename or form.name
-        file_format = known_format(name)
-        if body.output_format and format_of(f"file.{body.output_format}") != file_format:
-            raise InvalidRequest(
-                "output_format must be the format of the uploaded file", field="output_format"
-            )
-        document = jobs.store.add(caller, name, len(form.content))
-        # Like every other response but that of /translate_file, this one comes within max_timeout_s.
-        reading = jobs.read(document, form.content, file_format, timeout_s=jobs.plain.limits.max_timeout_s)
-        texts = await while_connected(request, reading)
-        spending = await jobs.begin_spending(request.scope, document, texts)
-        job = DocumentJob(
-            content=form.content,
-            format=file_format,
-            texts=texts,
-            source=source,
-            target=target,
-            request_id=request.state.request_id,
-            glossary=glossary,
-            share=caller or caller_address(request.scope),
-        )
+        spending = await begin_spending(request.scope, service.usage, 0)
+        try:
+            document, job = await _read_job(request, jobs, spending)
+        except BaseException as error:
+            spending.end(error)
+            raise
         jobs.start(document, job, spending)
         answer: V2DocumentHandle = {"document_id": document.file_id, "document_key": document.key}
         return OrjsonResponse(answer)
 
     _add_document_routes(router, jobs)
+
+
+async def _read_job(
+    request: Request, jobs: DocumentJobs, spending: Spending
+) -> tuple[StoredDocument, DocumentJob]:
+    """Read an upload. Raises DialectError, and the errors of `read_upload` and `DocumentJobs`."""
+    service = jobs.plain.service
+    form = await service.while_open(read_upload(request, max_bytes=jobs.limits.max_file_bytes))
+    body = validate(V2DocumentBody, {**form.fields, "file": form.content})
+    source, target = read_languages(body.source_lang, body.target_lang, jobs.plain.pairs())
+    if source not in {None, target} and (source, target) not in jobs.plain.pairs():
+        raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
+    check_formality(body.formality, target)
+    caller = request.state.caller
+    glossary = await stored_glossary(jobs.plain, caller, body.glossary_id, (source, target))
+    name = body.filename or form.name
+    file_format = known_format(name)
+    if body.output_format and format_of(f"file.{body.output_format}") != file_format:
+        raise InvalidRequest("output_format must be the format of the uploaded file", field="output_format")
+    document = jobs.store.add(caller, name, len(form.content))
+    # Like every other response but that of /translate_file, this one comes within max_timeout_s.
+    reading = jobs.read(document, form.content, file_format, timeout_s=jobs.plain.limits.max_timeout_s)
+    texts = await while_connected(request, reading)
+    await jobs.spend_characters(request.scope, document, texts, spending)
+    job = DocumentJob(
+        content=form.content,
+        format=file_format,
+        texts=texts,
+        source=source,
+        target=target,
+        request_id=request.state.request_id,
+        glossary=glossary,
+        share=caller or caller_address(request.scope),
+    )
+    return document, job
 
 
 def _add_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from app.api.http.validation import INVALID, INVALID_BODY, OneOrMore, TolerantBody, as_texts, check_total
 from app.api.limits import RequestLimits
-from app.stores.glossaries import EntriesFormat
+from app.stores.glossaries import EntriesFormat, GlossaryLimits
 
 MAX_TAGS = 100
 MAX_TAG_CHARACTERS = 100
@@ -51,6 +51,14 @@ def _refuse(value: object) -> object:
     return value
 
 
+def _check_source(glossary: str | None, source: str) -> None:
+    """Check that a request with a glossary names its source language. Raises PydanticCustomError."""
+    if glossary is not None and not source:
+        raise PydanticCustomError(
+            INVALID_BODY, "source_lang is required with a glossary", {"field": "source_lang"}
+        )
+
+
 Switch = Annotated[bool, BeforeValidator(_to_bool)]
 Tags = Annotated[
     list[Annotated[str, Field(max_length=MAX_TAG_CHARACTERS)]],
@@ -60,6 +68,17 @@ Tags = Annotated[
 # A field that is refused if it is set, because the server cannot do what it requests.
 NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 Ignored = Annotated[Any, Field(description="ignored")]
+Formality = Annotated[
+    Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
+    BeforeValidator(_to_none),
+    BeforeValidator(_to_lower),
+    Field(description="more and less are refused, because no model supports them; the others change nothing"),
+]
+GlossaryId = Annotated[
+    str | None,
+    BeforeValidator(_to_none),
+    Field(description="a stored glossary's id; needs source_lang"),
+]
 SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
 RequiredLanguage = Annotated[str, Field(min_length=1, description="language code")]
 UploadedFile = Annotated[
@@ -92,19 +111,8 @@ class V2TranslateBody(V2Body):
         ),
     ] = None
     preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
-    formality: Annotated[
-        Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
-        BeforeValidator(_to_none),
-        BeforeValidator(_to_lower),
-        Field(
-            description="more and less are refused, because no model supports them; the others change nothing"
-        ),
-    ] = None
-    glossary_id: Annotated[
-        str | None,
-        BeforeValidator(_to_none),
-        Field(description="a stored glossary's id; needs source_lang"),
-    ] = None
+    formality: Formality = None
+    glossary_id: GlossaryId = None
     glossary_ids: Annotated[
         list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
     ] = Field(default_factory=list)
@@ -154,10 +162,7 @@ class V2TranslateBody(V2Body):
             raise PydanticCustomError(
                 INVALID_BODY, "at most one glossary is used in a request", {"field": "glossary_ids"}
             )
-        if self.glossary is not None and not self.source_lang:
-            raise PydanticCustomError(
-                INVALID_BODY, "source_lang is required with a glossary", {"field": "source_lang"}
-            )
+        _check_source(self.glossary, self.source_lang)
         return self
 
 
@@ -170,7 +175,14 @@ class V2LanguagesQuery(V2Body):
 class V2GlossaryBody(V2Body):
     """The body of POST /v2/glossaries."""
 
-    name: Annotated[str, Field(description="the glossary's name, which only its owner sees")]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=GlossaryLimits.max_name_length,
+            description="the glossary's name, which only its owner sees",
+        ),
+    ]
     source_lang: RequiredLanguage
     target_lang: RequiredLanguage
     entries: Annotated[str, Field(description="one line for each term: the term and its translation")]
@@ -186,12 +198,14 @@ class V2DocumentBody(V2Body):
     source_lang: SourceLanguage = ""
     target_lang: RequiredLanguage
     filename: Annotated[str, Field(description="replaces the uploaded file's own name")] = ""
-    formality: Annotated[
-        Literal["", "default", "prefer_more", "prefer_less"],
-        Field(description="changes nothing; other values are refused"),
-    ] = ""
-    glossary_id: Annotated[str, Field(description="a stored glossary's id; needs source_lang")] = ""
+    formality: Formality = None
+    glossary_id: GlossaryId = None
     output_format: Annotated[str, Field(description="the file's own format; others are refused")] = ""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        _check_source(self.glossary_id, self.source_lang)
+        return self
 
 
 class V2DocumentKeyBody(V2Body):

@@ -162,11 +162,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
 async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
     """Convert a body to a plain request. Raises InvalidRequest, DialectError, NotReady."""
     source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
-    if body.formality in {"more", "less"}:
-        raise InvalidRequest(
-            f"formality is not supported for target language {target.upper()}; prefer_{body.formality} is accepted",
-            field="formality",
-        )
+    check_formality(body.formality, target)
     text_format = TextFormat.PLAIN if body.tag_handling is None else TextFormat(body.tag_handling)
     is_html = text_format is TextFormat.HTML
     splitting = Splitting.NO_NEWLINES if is_html else Splitting.SENTENCES
@@ -184,6 +180,15 @@ async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateB
         ),
         glossary=await stored_glossary(plain, caller, body.glossary, (source, target)),
     )
+
+
+def check_formality(formality: str | None, target: str) -> None:
+    """Raise InvalidRequest if the formality is required, because no model supports it."""
+    if formality in {"more", "less"}:
+        raise InvalidRequest(
+            f"formality is not supported for target language {target.upper()}; prefer_{formality} is accepted",
+            field="formality",
+        )
 
 
 async def stored_glossary(

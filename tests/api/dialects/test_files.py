@@ -170,6 +170,90 @@ def test_charsets_that_clients_declare(guarded: ServerProcess, charset: str) -> 
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
+@pytest.mark.parametrize(
+    ("names", "is_known"),
+    [
+        ("filename=\"=?utf-8?B?YsOkci50eHQ=?=\"; filename*=utf-8''b%C3%A4r.txt", True),  # .NET's client
+        ("filename*=utf-8''b%C3%A4r.txt", True),
+        ("filename*=ISO-8859-1'de'b%E4r.txt; filename=a.exe", True),
+        ('filename="=?UTF-8?B?YsOkci50eHQ=?="', True),
+        ('filename="=?iso-8859-1?Q?b=E4r?= =?iso-8859-1?Q?.txt?="', True),
+        ("filename=a.txt; filename*=utf-8''b%C3%A4r.exe", False),
+        ("filename=a.exe; filename*=utf-8''%FF.txt", False),
+        ("filename=a.exe; filename*=utf-7''a.txt", False),
+        ("filename=\"a; filename*=utf-8''a.txt; .exe\"", False),
+        ('filename="=?utf-7?Q?a.txt?="', False),
+        ('filename="=?utf-8?B?a?="', False),
+    ],
+)
+def test_names_that_are_not_ascii(guarded: ServerProcess, path: str, names: str, is_known: bool) -> None:
+    fields = {"source": "en", "target": "de", "source_lang": "en", "target_lang": "de"}
+    parts = [f"name={name}\r\n\r\n{value}" for name, value in fields.items()]
+    parts.append(f"name=file; {names}\r\n\r\na")
+    body = "".join(f"--x\r\nContent-Disposition: form-data; {part}\r\n" for part in parts) + "--x--\r\n"
+    headers = {
+        "authorization": f"Bearer {OTHER_KEY}",
+        "content-type": "multipart/form-data; boundary=x",
+    }
+    with guarded.client() as http:
+        answer = http.post(path, content=body.encode(), headers=headers)
+    if is_known:
+        assert answer.status_code == 200, answer.text
+    else:
+        assert answer.status_code == 400
+        assert "this format is not supported" in answer.text
+
+
+def test_a_key_in_the_form_counts_before_a_header(guarded: ServerProcess) -> None:
+    """The header may be the login of a proxy, or a proxy's own token."""
+    with guarded.client() as http:
+        for header in ("Basic dXNlcjpwYXNz", "Bearer a-token-of-the-proxy"):
+            http.headers["authorization"] = header
+            answer = post(http, "a.txt", b"a", api_key=OTHER_KEY)
+            assert answer.status_code == 200, answer.text
+            form = {"q": "Anna.", "source": "en", "target": "de", "api_key": OTHER_KEY}
+            assert http.post("/translate", data=form).status_code == 200
+            assert http.post("/detect", data=form).status_code == 200
+            assert http.get("/languages").status_code == 200
+        assert post(http, "a.txt", b"a").status_code == 403
+        assert post(http, "a.txt", b"a", api_key="").status_code == 403
+        http.headers["authorization"] = f"Bearer {OTHER_KEY}"
+        assert post(http, "a.txt", b"a", api_key="").status_code == 200
+
+
+def test_a_document_and_a_text_have_the_same_options(guarded: ServerProcess) -> None:
+    with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
+        glossary = {"name": "a", "source_lang": "EN", "target_lang": "DE", "entries": "a\tb"}
+        made = http.post("/v2/glossaries", json={**glossary, "entries_format": "tsv"}).json()["glossary_id"]
+        options = [
+            ({"glossary_id": made}, "source_lang is required with a glossary"),
+            ({"glossary_id": made, "source_lang": "EN"}, None),
+            ({"glossary_id": "", "formality": ""}, None),
+            ({"formality": "PREFER_MORE"}, None),
+            ({"formality": "default"}, None),
+            (
+                {"formality": "more"},
+                "formality is not supported for target language DE; prefer_more is accepted",
+            ),
+            (
+                {"formality": "invalid"},
+                "formality must be one of default, more, less, prefer_more, prefer_less",
+            ),
+        ]
+        for fields, message in options:
+            form = {"target_lang": "DE", **fields}
+            answers = [
+                http.post("/v2/translate", data={**form, "text": "Anna."}),
+                http.post("/v2/document", data=form, files={"file": ("a.txt", b"Anna.")}),
+            ]
+            for answer in answers:
+                if message is None:
+                    assert answer.status_code == 200, answer.text
+                else:
+                    assert (answer.status_code, answer.json()) == (400, {"message": message})
+
+
 def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
     mine, theirs = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER_KEY}"}
     with guarded.client() as http:

@@ -1,0 +1,73 @@
+"""Pairs of marks in a paragraph of a Word document that may overlap: fields, and ranges such as bookmarks.
+
+Elements nest. A field whose start and end are in different elements cannot be an element of the translation, nor can a
+range that overlaps a field, an element or another range. The start and the end of such a field or range are points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TypeGuard, TypeVar
+
+from app.files.tagged_text import Mark, MarkKind, Piece
+
+T = TypeVar("T")
+
+FIELD = "field"
+# The name of a range's marks begins with this.
+RANGE = "range "
+
+
+def unpaired(items: Sequence[object]) -> Set[int]:
+    """The indices of those marks of fields and ranges among the items that do not nest. A pair of elements nests."""
+    fields = _unpaired(items, 1, frozenset())
+    return fields | _unpaired(items, 2, fields)
+
+
+def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
+    """The indices of this rank's marks that do not nest with each other and with the pairs of lower ranks.
+
+    points: indices of marks of lower ranks that form no pair.
+    """
+    closed = {item.name for item in items if isinstance(item, Mark) and item.kind is MarkKind.CLOSE}
+    # The open marks of this rank, for each open pair of a lower rank. A mark that is never closed is left out.
+    opened: list[list[tuple[int, str]]] = [[]]
+    found: set[int] = set()
+    for index, item in enumerate(items):
+        if not isinstance(item, Mark) or item.kind not in {MarkKind.OPEN, MarkKind.CLOSE} or index in points:
+            continue
+        is_start = item.kind is MarkKind.OPEN
+        if _rank(item.name) < rank:
+            if is_start:
+                opened.append([])
+            else:
+                opened.pop()
+        elif _rank(item.name) == rank:
+            found.add(index)
+            if is_start and item.name in closed:
+                opened[-1].append((index, item.name))
+            elif not is_start and opened[-1] and opened[-1][-1][1] == item.name:
+                found -= {opened[-1].pop()[0], index}
+    return found
+
+
+def _rank(name: str) -> int:
+    if name.startswith(RANGE):
+        return 2
+    return 1 if name == FIELD else 0
+
+
+def in_order(pieces: Sequence[Piece[T]], originals: Sequence[Piece[T]]) -> list[Piece[T]]:
+    """The pieces of a translation, in which points of the same name have the order of the original pieces.
+
+    So the end of a bookmark or field does not precede its start.
+    """
+    marks: dict[str, list[Mark[T]]] = {}
+    for piece in reversed(originals):
+        if _is_named_point(piece):
+            marks.setdefault(piece.name, []).append(piece)
+    return [marks[piece.name].pop() if _is_named_point(piece) else piece for piece in pieces]
+
+
+def _is_named_point(piece: Piece[T]) -> TypeGuard[Mark[T]]:
+    return isinstance(piece, Mark) and piece.kind is MarkKind.POINT and piece.name != ""

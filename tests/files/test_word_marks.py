@@ -1,0 +1,193 @@
+"""Fields, tracked changes, bookmarks and blanks of a Word paragraph are in its translation as Word needs them."""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO
+from zipfile import ZipFile
+
+import pytest
+
+from app.files import FileFormat
+from app.files.reading import read_file
+from tests.files.samples import docx
+from tests.files.test_limits import WORD
+from tests.text.growth import check_near_linear
+
+UNDERLINED = '<w:rPr><w:u w:val="single"/></w:rPr>'
+BOLD = "<w:rPr><w:b/></w:rPr>"
+CODE = "<w:instrText>PAGE</w:instrText>"
+
+
+def run(inner: str, properties: str = "") -> str:
+    return f"<w:r>{properties}{inner}</w:r>"
+
+
+def text(words: str, properties: str = "") -> str:
+    return run(f'<w:t xml:space="preserve">{words}</w:t>', properties)
+
+
+def character(kind: str) -> str:
+    return f'<w:fldChar w:fldCharType="{kind}"/>'
+
+
+BEGIN, SEPARATE, END = map(character, ("begin", "separate", "end"))
+FIELD = run(BEGIN) + run(CODE) + run(SEPARATE)
+LINK = '<w:hyperlink w:anchor="a">'
+START, STOP = '<w:bookmarkStart w:id="7" w:name="b"/>', '<w:bookmarkEnd w:id="7"/>'
+INNER = '<w:bookmarkStart w:id="8" w:name="c"/>'
+
+
+def translated(paragraph: str, source: str, translation: str) -> str:
+    """The paragraph's XML with the translation. source: its unit as it is read."""
+    file = read_file(docx(WORD.format(f"<w:p>{paragraph}</w:p>")), FileFormat.DOCX)
+    assert file.units[0].text == source
+    with ZipFile(BytesIO(file.write([translation, *[unit.text for unit in file.units[1:]]]))) as archive:
+        written = archive.read("word/document.xml").decode()
+    match = re.search(r"<w:p>(.*)</w:p>", written)
+    assert match is not None
+    return match[1]
+
+
+def test_a_run_with_a_field_and_text_is_divided() -> None:
+    """The library docx of npm writes a page number and its text into one run."""
+    inner = f"<w:t>Page </w:t>{BEGIN}{CODE}{SEPARATE}{END}<w:t> of it</w:t>"
+    expected = "".join(run(part, BOLD) for part in (BEGIN, CODE, SEPARATE, END))
+    written = translated(run(inner, BOLD), 'Page <g id="1"></g> of it', 'Seite <g id="1"></g> davon')
+    assert written == text("Seite ", BOLD) + expected + text(" davon", BOLD)
+
+
+def test_text_before_and_after_a_field_in_its_runs_is_translated() -> None:
+    field = (
+        run("<w:t>On</w:t>" + BEGIN)
+        + run(CODE)
+        + run(SEPARATE + "<w:t>one</w:t>")
+        + run(END + "<w:t>it</w:t>")
+    )
+    written = translated(field, 'On<g id="1">one</g>it', 'Auf<g id="1">eins</g>es')
+    assert written == text("Auf") + FIELD + text("eins") + run(END) + text("es")
+
+
+def test_a_field_in_two_tracked_changes_stays_tracked() -> None:
+    def tracked(inner: str) -> str:
+        return f'<w:ins w:id="1" w:author="A">{inner}</w:ins>'
+
+    field = tracked(run(BEGIN) + run(CODE)) + "<w:r/>" + tracked(run(SEPARATE) + text("page") + run(END))
+    source = 'See <g id="1"><g id="2">page</g></g> now'
+    written = translated(text("See ") + field + text(" now"), source, source.replace("page", "Seite"))
+    parts = [
+        tracked(run(BEGIN)),
+        tracked(run(CODE)),
+        "<w:r/>",
+        tracked(run(SEPARATE)),
+        tracked(text("Seite")),
+    ]
+    assert written == "".join([text("See "), *parts, tracked(run(END)), text(" now")])
+
+
+def test_a_field_inside_a_tracked_change_is_not_divided() -> None:
+    tracked = f'<w:ins w:id="1">{FIELD}{text("page")}{run(END)}</w:ins>'
+    written = translated(tracked, '<g id="0"><g id="1">page</g></g>', '<g id="0"><g id="1">Seite</g></g>')
+    assert written == tracked.replace("page", "Seite")
+
+
+@pytest.mark.parametrize(("start", "end"), [(START, STOP), (FIELD, run(END))], ids=["bookmark", "field"])
+@pytest.mark.parametrize(
+    ("paragraph", "source", "translation", "expected"),
+    [
+        ("a ( b ) c", 'a<g id="1">b</g>c', 'c<g id="1">b</g>a', "c ( b ) a"),
+        ("( a [ b ] )", '<g id="0">a<g id="2">b</g></g>', '<g id="0"><g id="2">b</g>a</g>', "( [ b ] a )"),
+        ("[ ( a ] b )", '<g id="0"><x id="1"/>a</g>b<x id="5"/>',
+         'b<x id="5"/><g id="0">a<x id="1"/></g>', "b ( [ a ) ]"),
+        ("( a [ b ) ]", '<x id="0"/>a<g id="2">b<x id="4"/></g>',
+         '<g id="2"><x id="4"/>b</g>a<x id="0"/>', "[ ( b ] a )"),
+    ],
+)  # fmt: skip
+def test_a_start_stays_before_its_end(
+    start: str, end: str, paragraph: str, source: str, translation: str, expected: str
+) -> None:
+    """A pair that does not nest consists of two points, which a translation may exchange. Brackets are a link."""
+    xml = {"(": start, ")": end, "[": LINK, "]": "</w:hyperlink>"} | {word: text(word) for word in "abc"}
+    written = translated("".join(map(xml.__getitem__, paragraph.split())), source, translation)
+    assert written == "".join(map(xml.__getitem__, expected.split()))
+
+
+def test_of_two_ranges_that_overlap_one_is_a_pair() -> None:
+    """A comment may have the id of a bookmark."""
+    begin, end = '<w:commentRangeStart w:id="7"/>', '<w:commentRangeEnd w:id="7"/>'
+    paragraph = begin + text("one") + START + text("two") + end + text("three") + STOP
+    source = '<x id="0"/>one<g id="2">two<x id="4"/>three</g>'
+    written = translated(paragraph, source, '<g id="2">three<x id="4"/>two</g><x id="0"/>one')
+    assert written == START + text("three") + begin + text("two") + STOP + end + text("one")
+
+
+def test_a_bookmark_after_the_end_of_a_field_of_another_paragraph_is_a_pair() -> None:
+    paragraph = run(END) + START + text("one") + STOP + FIELD + text("two")
+    source = '<x id="0"/><g id="1">one</g><x id="4"/>two'
+    assert translated(paragraph, source, source.replace("two", "zwei")) == paragraph.replace("two", "zwei")
+
+
+def test_a_bookmark_that_ends_in_another_paragraph_is_a_point() -> None:
+    paragraph = START + INNER + text("one") + STOP
+    assert translated(paragraph, '<g id="0"><x id="1"/>one</g>', '<g id="0">eins<x id="1"/></g>') == (
+        START + text("eins") + INNER + STOP
+    )
+
+
+def test_the_range_of_a_comment_encloses_its_words() -> None:
+    start, end = '<w:commentRangeStart w:id="7"/>', '<w:commentRangeEnd w:id="7"/>'
+    written = translated(
+        start + text("one") + end + text("two"), '<g id="0">one</g>two', 'zwei<g id="0">eins</g>'
+    )
+    assert written == text("zwei") + start + text("eins") + end
+
+
+@pytest.mark.parametrize("name", ['u w:val="single"', "strike", 'highlight w:val="red"', 'shd w:fill="F00"'])
+def test_a_blank_keeps_what_shows_on_it(name: str) -> None:
+    blank = text(" " * 12, f"<w:rPr><w:{name}/></w:rPr>")
+    written = translated(
+        text("Name: ") + blank + text(" now"), 'Name: <x id="1"/> now', 'Ihr Name: <x id="1"/> so'
+    )
+    assert written == text("Ihr Name: ") + blank + text(" so")
+
+
+@pytest.mark.parametrize(
+    ("before", "blank", "after", "source"),
+    [
+        (text("Name:"), text("    ", UNDERLINED), text("now"), 'Name: <x id="1"/>now'),
+        (text("Name:"), text("    ", UNDERLINED), text(" now"), 'Name:<x id="1"/> now'),
+        (text("Name:"), text(" ", UNDERLINED), text("now"), "Name: now"),
+        (text("Name:"), text("  ", BOLD), text("now"), "Name:  now"),
+        (text("Name:", UNDERLINED), text("  ", UNDERLINED.replace("<w:u", "<w:b/><w:u")), "", "Name:  "),
+        (text("Name:", UNDERLINED), text("  "), text("now", UNDERLINED), 'Name: <x id="1"/>now'),
+    ],
+)
+def test_a_blank_without_a_visible_style_is_text(before: str, blank: str, after: str, source: str) -> None:
+    assert translated(before + blank + after, source, source)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        ("<![CDATA[Salt & <pepper>]]>", "Salt & <pepper>"),
+        ("Salt &amp;amp; <![CDATA[&amp;]]><!-- note --><?x note?> pepper", "Salt &amp; &amp; pepper"),
+    ],
+)
+def test_text_has_no_markup_of_xml(inner: str, words: str) -> None:
+    assert "no" in translated(run(f"<w:t>{inner}</w:t>"), words, "no")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [START, STOP, run(BEGIN), run(END), run(SEPARATE), BEGIN, END, f"<w:t>a</w:t>{BEGIN}", text("  ", UNDERLINED),
+     f"<w:ins>{run(BEGIN)}</w:ins>", START + run(END), LINK + START + "</w:hyperlink>", "<w:t>a<!--b--></w:t>"],
+)  # fmt: skip
+def test_time_is_linear(unit: str) -> None:
+    """A unit without a run stands in one long run."""
+
+    def read(size: int) -> None:
+        units = unit * (size // len(unit))
+        inner = units if unit.startswith(("<w:r>", "<w:ins>", "<w:hyper", "<w:book")) else run(units)
+        read_file(docx(WORD.format(f"<w:p>{text('The house')}{inner}</w:p>")), FileFormat.DOCX)
+
+    check_near_linear(read, 400_000)
