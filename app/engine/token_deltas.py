@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from app.decoding.greedy import GreedyRows, GreedySearch
+from app.decoding.search import Search
 from app.engine.sequence import Sequence, Status
 
 # Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
@@ -32,32 +33,33 @@ class TokenStreams:
     def __init__(self, greedy: GreedyRows) -> None:
         """greedy: the rows in which plain greedy searches run."""
         self._greedy = greedy
-        self._num_sent: dict[Sequence, int] = {}
+        # The search of each sequence when its tokens were last sent, and how many of that search's tokens were sent.
+        self._sent: dict[Sequence, tuple[Search, int]] = {}
 
     @property
     def is_streaming(self) -> bool:
         """Whether a sequence is streamed. One that ends counts until the next `take_deltas`."""
-        return bool(self._num_sent)
+        return bool(self._sent)
 
     def add(self, sequence: Sequence) -> None:
         """Stream a sequence from its first token on, again if it was streamed already."""
-        self._num_sent[sequence] = 0
+        self._sent[sequence] = sequence.search, 0
 
     def take_deltas(self) -> list[TokenDelta]:
         """Return the new tokens since the last call. Ended sequences are dropped: their results hold all tokens."""
         deltas: list[TokenDelta] = []
-        for sequence, num_sent in list(self._num_sent.items()):
+        for sequence, (search, num_sent) in list(self._sent.items()):
             if sequence.status is Status.ENDED:
-                del self._num_sent[sequence]
+                del self._sent[sequence]
             elif sequence.status is Status.RUNNING:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
-                # Fewer tokens than sent: decoding has restarted.
-                position = num_sent if len(tokens) >= num_sent else 0
-                if len(tokens) != num_sent:
+                # Another search: decoding has restarted.
+                position = num_sent if sequence.search is search else 0
+                if position != num_sent or len(tokens) != num_sent:
                     deltas.append(TokenDelta(sequence, position, tokens[position:]))
-                    self._num_sent[sequence] = len(tokens)
+                self._sent[sequence] = sequence.search, len(tokens)
         return deltas
 
 

@@ -26,7 +26,10 @@ def attention_library(variant: Variant, kernels: Kernels | None) -> Path | None:
         return None  # logged by `load_kernels`
     problem = ""
     if variant.gpu_decoder is None:
-        problem = "the bundle has no graph for it: export it again"
+        problem = (
+            "the bundle has no graph for it, because its heads are no multiple of 8 or wider than 128, or because an "
+            "older version exported it: then export it again"
+        )
     elif native.library_path() is None:
         problem = "the native operators are not built, or this processor cannot run them"
     if problem:

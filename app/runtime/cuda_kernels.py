@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +30,24 @@ class Kernels:
     """
 
     def __init__(self, cuda: Cuda, *, driver: Any = None) -> None:
-        """Compile and load all kernels.
+        """Compile and load all kernels, if this process has not done so for an earlier model.
 
         Raises OSError for a missing library, AttributeError for one without a needed function, and EngineFailure if
         the compiler or the driver fails.
 
-        driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel.
+        driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel. Its kernels are
+            loaded anew.
         """
         self.cuda = cuda
-        self.driver: Any = ctypes.CDLL(DRIVER) if driver is None else driver
         major, minor = cuda.compute_capability()
-        self._image = compile_sources(source_text(), f"sm_{major}{minor}")
-        module = ctypes.c_void_p()
-        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), self._image))
-        self._functions = {name: ctypes.c_void_p() for name in NAMES}
-        for name, function in self._functions.items():
-            self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        architecture = f"sm_{major}{minor}"
+        if driver is None:
+            with _LOADING:
+                module = _module(architecture)
+        else:
+            module = Module(driver, architecture)
+        self.driver: Any = module.driver
+        self._functions = module.functions
 
     def launch(self, name: str, grid: tuple[int, int, int], num_threads: int, *arguments: Any) -> Launch:
         """A launch of a kernel, which `Launch.enqueue` enqueues as often as needed.
@@ -56,11 +60,37 @@ class Kernels:
         """The CUfunction of a kernel, for a library that launches it."""
         return self._functions[name].value or 0
 
-    @staticmethod
-    def check(code: int) -> None:
-        """Raise EngineFailure for a code that is not CUDA_SUCCESS."""
-        if code:
-            raise EngineFailure(f"a kernel could not be run: CUDA driver error {code}")
+
+class Module:
+    """All kernels, compiled and loaded.
+
+    functions: the CUfunction of each kernel, by its name.
+    """
+
+    def __init__(self, driver: Any, architecture: str) -> None:
+        """Raises as `Kernels`. architecture: as in `compile_sources`."""
+        self.driver = driver
+        self._image = compile_sources(source_text(), architecture)
+        module = ctypes.c_void_p()
+        check_driver(driver.cuModuleLoadData(ctypes.byref(module), self._image))
+        self.functions = {name: ctypes.c_void_p() for name in NAMES}
+        for name, function in self.functions.items():
+            check_driver(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+
+
+_LOADING = threading.Lock()
+
+
+@cache
+def _module(architecture: str) -> Module:
+    """The module of this process and GPU 0, never unloaded: all models share it. Called with _LOADING."""
+    return Module(ctypes.CDLL(DRIVER), architecture)
+
+
+def check_driver(code: int) -> None:
+    """Raise EngineFailure for a code that is not CUDA_SUCCESS."""
+    if code:
+        raise EngineFailure(f"a kernel could not be run: CUDA driver error {code}")
 
 
 class Launch:
@@ -77,12 +107,8 @@ class Launch:
 
     def enqueue(self) -> None:
         """Enqueue the kernel on the stream, with the arguments' present values. Raises EngineFailure."""
-        kernels = self._kernels
-        kernels.check(
-            kernels.driver.cuLaunchKernel(
-                self._function, *self._sizes, 0, self._stream, self._addresses, None
-            )
-        )
+        launch = self._kernels.driver.cuLaunchKernel
+        check_driver(launch(self._function, *self._sizes, 0, self._stream, self._addresses, None))
 
 
 def load_kernels(cuda: Cuda) -> Kernels | None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import EngineFailure
+from app.runtime.cuda_threads import ignore_other_captures
 
 LIBRARY = "libcudart.so.13"
 TO_DEVICE, TO_HOST = 1, 2
@@ -49,10 +50,10 @@ class Cuda:
             largest possible upload is smaller.
         """
         self.device = device
-        self.library: Any = ctypes.CDLL(LIBRARY) if library is None else library
+        self._library: Any = ctypes.CDLL(LIBRARY) if library is None else library
         self._device_memory: list[int] = []
         self._host_memory: list[int] = []
-        weakref.finalize(self, _free, self.library, self._device_memory, self._host_memory).atexit = False
+        weakref.finalize(self, _free, self._library, self._device_memory, self._host_memory).atexit = False
         handle = ctypes.c_void_p()
         self.check(self.library.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING))
         self.stream = handle.value or 0
@@ -60,6 +61,12 @@ class Cuda:
         self._num_upload_bytes = num_upload_bytes
         self._upload_target = self.allocate(num_upload_bytes)
         self._upload_source = self.allocate_host(num_upload_bytes)
+
+    @property
+    def library(self) -> Any:
+        """CUDA's runtime library. The captures of other threads do not restrict the thread that takes it."""
+        ignore_other_captures(self._library)
+        return self._library
 
     def check(self, code: int) -> None:
         """Raise EngineFailure for a code that is not cudaSuccess."""
@@ -158,6 +165,7 @@ class Cuda:
 
 def _free(library: Any, device_memory: list[int], host_memory: list[int]) -> None:
     """Free all memory. cudaFree waits for running work. The stream is kept, because sessions may still use it."""
+    ignore_other_captures(library)
     for address in device_memory:
         library.cudaFree(ctypes.c_void_p(address))
     for address in host_memory:

@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime
 
 from app.errors import BundleError, EngineFailure
-from app.graphs import Variant
+from app.graphs import GraphSpec, Variant
 from app.runtime.beams import BeamOutcome
 from app.runtime.cuda_attention import attention_library
 from app.runtime.cuda_beams import BeamSteps, states_of, with_beam_inputs
@@ -30,6 +30,7 @@ from app.runtime.cuda_kernels import Kernels, load_kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_step import BoundStep, Result, StepInputs, StepShape
+from app.runtime.cuda_threads import WHOLE_DEVICE
 from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
@@ -53,6 +54,9 @@ ATTENTION = 1 + 2 + 16 + 512
 MAX_PADDING = 1024
 # The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take more memory.
 MAX_STEPS = 64
+# Seconds that the end of a runner waits for captures and for sessions of other threads. If smaller, it may make a
+# capture invalid. If larger, a thread that holds a lock which the other thread needs stands still for longer.
+MAX_WAIT_S = 5.0
 
 
 def load_cuda_runner(
@@ -78,7 +82,7 @@ def load_cuda_runner(
         common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))
         captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
         options = SessionOptions("cuda", num_threads=1, provider=common)
-        encoder = Session(folder, variant.encoder, options)
+        encoder = _load(folder, variant.encoder, options)
         kernels = load_kernels(cuda)
         operators = attention_library(variant, kernels)
 
@@ -87,13 +91,17 @@ def load_cuda_runner(
             with_graphs = replace(options, provider=(*common, *captured))
             if variant.gpu_decoder and any(switch.has_own_attention for switch in chosen):
                 own = switched(replace(with_graphs, operators=operators), chosen)
-                return Session(folder, variant.gpu_decoder, own)
-            return Session(folder, variant.decoder, switched(with_graphs, chosen))
+                return _load(folder, variant.gpu_decoder, own)
+            return _load(folder, variant.decoder, switched(with_graphs, chosen))
 
         usable = [switch for switch in switches if operators or not switch.has_own_attention]
-        decoder = load_decoder(() if has_graphs else usable)
         runner = CudaRunner(
-            encoder, decoder, limits=limits, cuda=cuda, kernels=kernels, has_graphs=has_graphs
+            encoder,
+            load_decoder(() if has_graphs else usable),
+            limits=limits,
+            cuda=cuda,
+            kernels=kernels,
+            has_graphs=has_graphs,
         )
         if has_graphs and usable:
             choose_switches(runner, load_decoder, switches=usable)
@@ -112,6 +120,12 @@ def load_cuda_runner(
         total / 1e6,
     )
     return runner
+
+
+def _load(folder: Path, spec: GraphSpec, options: SessionOptions) -> Session:
+    """A session on the GPU. Raises BundleError."""
+    with WHOLE_DEVICE:
+        return Session(folder, spec, options)
 
 
 def bucket_of(number: int, largest: int) -> int:
@@ -167,9 +181,19 @@ class CudaRunner:
         self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
         # At most the buckets of rows times the buckets of candidates, for each set of outputs.
         self._steps: dict[StepShape, BoundStep] = {}
+        self._shapes_run: set[StepShape] = set()
         self._extra: dict[str, Result] = {}
         self._run_options = _run_options(EAGER)
         cuda.wait()
+
+    def __del__(self) -> None:
+        """Free the sessions and all memory. The last reference may go in any thread, and with any lock held."""
+        has_device = WHOLE_DEVICE.acquire(timeout=MAX_WAIT_S)
+        try:
+            vars(self).clear()
+        finally:
+            if has_device:
+                WHOLE_DEVICE.release()
 
     def _resident(self, values: Int32s) -> int:
         """The device address of a permanent copy of values."""
@@ -188,8 +212,10 @@ class CudaRunner:
 
         Each shape is captured anew.
         """
-        self._decoder = decoder
-        self._steps.clear()
+        with WHOLE_DEVICE:  # frees the earlier session
+            self._decoder = decoder
+            self._steps.clear()
+        self._shapes_run.clear()
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Sentences of several lengths run together if the graph takes their lengths."""
@@ -302,7 +328,13 @@ class CudaRunner:
         return self._steps[shape]
 
     def _run_decoder(self, bound: BoundStep) -> None:
-        self._decoder.run(bound.binding, bound.run_options)
+        if bound.shape in self._shapes_run:
+            self._decoder.run(bound.binding, bound.run_options)
+            return
+        # Captures the graph. ONNX Runtime's tuned products also capture one, if the step itself is not captured.
+        with WHOLE_DEVICE:
+            self._decoder.run(bound.binding, bound.run_options)
+        self._shapes_run.add(bound.shape)
 
     def _make_step(self, shape: StepShape) -> BoundStep:
         """Bind the inputs, caches and results of steps of one shape."""

@@ -103,9 +103,10 @@ class StepInput:
 class StepOutput:
     """The best candidates for each row's next subword.
 
-    log_probabilities: (num_rows, num_candidates) natural logarithms, descending; on a CPU, equal ones by ascending id.
-        In a row's first step (position 0, start token) the end token is no candidate, so that no translation is empty.
-        If the vocabulary has too few other subwords, the end token is last, with negative infinity.
+    log_probabilities: (num_rows, num_candidates) natural logarithms, descending. Native kernels order equal ones by
+        ascending id. In a row's first step (position 0, start token) the end token is no candidate, so that no
+        translation is empty. If the vocabulary has too few other subwords, the end token is last, with negative
+        infinity.
         If several steps were allowed and there are no beams, the shape is (num_steps, num_rows). It then holds the best
         candidate of each step taken, and 0 after a row's end token. With beams the first shape holds the candidates of
         the last step. For an UNDECIDED beam this is the step that the beam has not taken.

@@ -167,11 +167,19 @@ class CachingSubmitter:
         return future
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """As `Engine.prioritize_retries`, for futures of `submit`."""
-        subscribers = self._subscribers
-        self.engine.prioritize_retries(
-            [subscribers[future].sentence.future if future in subscribers else future for future in futures]
-        )
+        """As `Engine.prioritize_retries`, for futures of `submit`.
+
+        A retry that joined a sentence in flight is left out, because the engine would move the request that submitted
+        the sentence. The retry waits for its request's turn.
+        """
+        submitted = []
+        for future in futures:
+            subscriber = self._subscribers.get(future)
+            if subscriber is None:
+                submitted.append(future)
+            elif subscriber.sentence.submitter is subscriber:
+                submitted.append(subscriber.sentence.future)
+        self.engine.prioritize_retries(submitted)
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
         """Return the cache key. Equal sentences of a model have equal keys, and others have different ones."""

@@ -40,11 +40,13 @@ class Subscriber:
 class SentenceInFlight:
     """A sentence that was submitted to the engine.
 
-    future: the engine's future for this submission. streams_tokens: whether the engine reports the sentence's tokens.
+    future: the engine's future for this submission. submitter: the subscriber for whose request it was submitted.
+    streams_tokens: whether the engine reports the sentence's tokens.
     subscribers: an ordered set (a dict without values), so that removal takes constant time.
     """
 
     future: asyncio.Future[SequenceResult]
+    submitter: Subscriber
 
     def __init__(self, key: bytes, source_ids: Sequence[int], options: DecodingOptions) -> None:
         self.key = key
@@ -55,9 +57,13 @@ class SentenceInFlight:
         self._ids: list[int] = []
 
     def begin(self, subscribers: Sequence[Subscriber], *, streams_tokens: bool) -> None:
-        """Record a new submission and its subscribers, and discard the tokens of the earlier submission."""
+        """Record a new submission and its subscribers, and discard the tokens of the earlier submission.
+
+        subscribers: the submitter first.
+        """
         self.streams_tokens = streams_tokens
         self._ids = []
+        self.submitter = subscribers[0]
         self.subscribers = dict.fromkeys(subscribers)
         for subscriber in subscribers:
             subscriber.sentence = self

@@ -1,8 +1,8 @@
 """Decides which models are in memory: loads a model when a request needs it, and unloads the least recently used ones.
 
 The pool calls two functions to load and unload a model, and does not read bundles. Requests for a model that is being
-loaded share that load. Loads get memory in the order in which they begin. A load that may exceed the budget does not
-wait for the others.
+loaded share that load. Loads get memory in the order in which they begin, and a request for two models has one place
+in this order. A load that may exceed the budget does not wait for the others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -87,9 +81,9 @@ class ModelPool:
         self._num_bytes = 0  # of all models that are loaded, being loaded or being unloaded
         self._loaded: list[PooledModel] = []
         self._uses = itertools.count(1)
-        self._turn = asyncio.Lock()  # held by the load that waits for memory
-        self._pair_turn = asyncio.Lock()  # held by the request that loads one of its two models
-        self._freed = asyncio.Event()
+        # What waits for memory, in order: the tasks of loads, and an object for each request for two models.
+        self._turns: list[object] = []
+        self._changed = asyncio.Event()  # set when memory, a model or a turn may have become free
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -120,27 +114,29 @@ class ModelPool:
     ) -> AsyncIterator[tuple[Translator, Translator]]:
         """As `held`, for two models, which may be the same one.
 
-        Requests take turns while one of their models must be loaded. Otherwise two of them could each hold a model and
-        wait for the memory of the other.
+        The request holds no model while it waits for its turn. In its turn it holds both, and their loads get memory
+        before all others. Otherwise it could hold one model while the other one's load waits for a load that needs the
+        memory of the held one. Raises NotReady at once if the budget does not hold both.
         """
-        is_loaded = first.translator is not None and last.translator is not None
-        async with AsyncExitStack() as held:
-            if not is_loaded:
-                try:
-                    await asyncio.wait_for(self._pair_turn.acquire(), max(0.0, deadline - time.monotonic()))
-                except TimeoutError as error:
-                    missing = first if first.translator is None else last
-                    message = (
-                        f"the model {missing.name} is not loaded yet: other requests wait for their models"
-                    )
-                    raise NotReady(message, retry_after_s=RETRY_S) from error
+        models, turn = (first, last), object()
+        if any(map(_needs_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:
+            message = (
+                f"the model {last.name} is not loaded yet: it and {first.name} do not fit in memory together"
+            )
+            raise NotReady(message, retry_after_s=RETRY_S)
+        with ExitStack() as held:
+            self._turns.append(turn)
             try:
-                translators = [
-                    await held.enter_async_context(self.held(model, deadline)) for model in (first, last)
-                ]
+                await self._wait_for_turn_by(turn, models, deadline)
+                held.enter_context(self.kept(models))
+                missing = [model for model in models if model.translator is None]
+                for model in missing:
+                    self._check_pause(model)
+                for model in reversed(missing):
+                    self._start(model, goes_first=True)
             finally:
-                if not is_loaded:
-                    self._pair_turn.release()
+                self._leave(turn)
+            translators = [model.translator or await self._load_by(model, deadline) for model in models]
             yield translators[0], translators[1]
 
     async def load(
@@ -179,8 +175,7 @@ class ModelPool:
     async def retire(self, model: PooledModel) -> None:
         """Unload a model that gets no more requests, once the last one has ended."""
         while model.num_users or model.loading is not None:
-            self._freed.clear()
-            await (self._freed.wait() if model.loading is None else asyncio.wait([model.loading]))
+            await (self._wait_for_change() if model.loading is None else asyncio.wait([model.loading]))
         await self.unload(model)
 
     async def close(self) -> None:
@@ -192,15 +187,19 @@ class ModelPool:
 
     async def _load_by(self, model: PooledModel, deadline: float) -> Translator:
         """Wait for a model's load, and start it if none is under way. Raises NotReady."""
-        now = time.monotonic()
-        if model.loading is None and now < model.refused_until:
-            raise NotReady(_cannot_load(model), retry_after_s=model.refused_until - now)
+        self._check_pause(model)
         try:
-            return await self._load_within(model, deadline - now)
+            return await self._load_within(model, deadline - time.monotonic())
         except NotReady:
             raise
         except Exception as error:
             raise NotReady(_cannot_load(model), retry_after_s=FAILURE_PAUSE_S) from error
+
+    def _check_pause(self, model: PooledModel) -> None:
+        """Raise NotReady if the model's last load has failed less than FAILURE_PAUSE_S ago, and none is under way."""
+        remaining_s = model.refused_until - time.monotonic()
+        if model.loading is None and remaining_s > 0:
+            raise NotReady(_cannot_load(model), retry_after_s=remaining_s)
 
     async def _load_within(
         self, model: PooledModel, timeout_s: float | None, *, may_exceed: bool = False
@@ -217,15 +216,24 @@ class ModelPool:
             raise NotReady("the server is shutting down")
         return task.result()
 
-    def _start(self, model: PooledModel, *, may_exceed: bool) -> asyncio.Task[Translator]:
-        """Return the load that is under way, or start one."""
-        if model.loading is None:
-            model.loading = self._spawn(self._load(model, may_exceed=may_exceed))
-        return model.loading
+    def _start(
+        self, model: PooledModel, *, may_exceed: bool = False, goes_first: bool = False
+    ) -> asyncio.Task[Translator]:
+        """Return the load that is under way, or start one. goes_first: if it waits for memory, it is the next one."""
+        task = model.loading
+        if task is None:
+            task = model.loading = self._spawn(self._load(model, may_exceed=may_exceed))
+            model.needs_memory = True
+            if not may_exceed:
+                self._turns.append(task)
+                task.add_done_callback(self._leave)
+        if goes_first and task in self._turns:
+            self._turns.remove(task)
+            self._turns.insert(0, task)
+        return task
 
     async def _load(self, model: PooledModel, *, may_exceed: bool) -> Translator:
         try:
-            model.needs_memory = True
             await self._reserve(model.num_bytes, may_exceed=may_exceed)
             model.needs_memory = False
             started = time.monotonic()
@@ -237,7 +245,7 @@ class ModelPool:
             model.translator = translator
             model.refused_until = -math.inf
             self._loaded.append(model)
-            self._freed.set()  # if the model's requests have left, a load that waits may unload it
+            self._changed.set()  # if the model's requests have left, a load that waits may unload it
             self._listener.model_loaded(model, time.monotonic() - started)
             return translator
         except Exception as error:
@@ -254,29 +262,54 @@ class ModelPool:
 
         may_exceed: do not wait, neither for memory nor for a load that does.
         """
-        turn: AbstractAsyncContextManager[None] = nullcontext() if may_exceed else self._turn
-        async with turn:
-            while self._num_bytes + num_bytes > self._max_bytes:
-                idle = [model for model in self._loaded if not model.num_users]
-                if idle:
-                    await asyncio.shield(self._unload_now(min(idle, key=lambda model: model.last_used)))
-                elif may_exceed:
-                    break
-                else:
-                    self._freed.clear()
-                    await self._freed.wait()
-            self._num_bytes += num_bytes
+        task = asyncio.current_task()
+        while not may_exceed and self._turns[0] is not task:
+            await self._wait_for_change()
+        while self._num_bytes + num_bytes > self._max_bytes:
+            idle = [model for model in self._loaded if not model.num_users]
+            if idle:
+                await asyncio.shield(self._unload_now(min(idle, key=lambda model: model.last_used)))
+            elif may_exceed:
+                break
+            else:
+                await self._wait_for_change()
+        self._num_bytes += num_bytes
+        self._leave(task)
+
+    async def _wait_for_turn_by(
+        self, turn: object, models: tuple[PooledModel, PooledModel], deadline: float
+    ) -> None:
+        """Wait until it is the turn of a request for these models, or both have memory. Raises NotReady."""
+        missing = models[0]
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while self._turns[0] is not turn and any(map(_needs_memory, models)):
+                    missing = next(filter(_needs_memory, models))
+                    await self._wait_for_change()
+        except TimeoutError as error:
+            message = f"the model {missing.name} is not loaded yet: other requests wait for their models"
+            raise NotReady(message, retry_after_s=RETRY_S) from error
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _leave(self, turn: object) -> None:
+        """End a turn, or the wait for it. Does nothing if it has ended already."""
+        if turn in self._turns:
+            self._turns.remove(turn)
+            self._changed.set()
 
     def _free(self, num_bytes: int) -> None:
         self._num_bytes -= num_bytes
-        self._freed.set()
+        self._changed.set()
 
     def _release(self, model: PooledModel) -> None:
         """End a use of a model. A load that waits for memory is cancelled if no request waits for it."""
         model.num_users -= 1
         model.last_used = next(self._uses)
         if not model.num_users:
-            self._freed.set()
+            self._changed.set()
             if model.loading is not None and model.needs_memory:
                 model.loading.cancel()
                 model.loading = None
@@ -304,6 +337,11 @@ class ModelPool:
         # Marks the error as retrieved.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
+
+
+def _needs_memory(model: PooledModel) -> bool:
+    """Whether the model has no memory yet."""
+    return model.translator is None and (model.loading is None or model.needs_memory)
 
 
 def _cannot_load(model: PooledModel) -> str:

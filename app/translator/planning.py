@@ -16,7 +16,7 @@ from typing import NamedTuple
 from app.bundle import Manifest
 from app.bundle_shortlist import shortlists_of
 from app.decoding.options import DecodingOptions
-from app.decoding.validation import MAX_SUPPRESSED_TOKENS, check_range
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS, bounded_by_source, check_range
 from app.errors import InvalidRequest, NotReady, PayloadTooLarge, SourceTooLong
 from app.language_pairs import LanguagePair
 from app.runtime.interface import Limits
@@ -160,8 +160,9 @@ class Planner:
 
         num_splits: how often the segment was halved to get the part. The options ask for attention at once if the
         request does, if the segment has tags, which attention places, or if it has unknown tokens that attention must
-        tell apart. For placeholders, `RetryPolicy` asks for it after one is lost.
-        Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix.
+        tell apart. For placeholders, `RetryPolicy` asks for it after one is lost. The options have lengths in the place
+        of ratios.
+        Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix, and as `bounded_by_source`.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         ids = self._encoder.as_written(ids)
@@ -181,6 +182,7 @@ class Planner:
                 target_prefix=ids,
                 alignment=options.alignment or needs_alignment,
             )
+        options = bounded_by_source(options, len(encoded.ids) - self._encoder.ends_source)
         return Part(span, encoded, options)
 
     def encode(self, source: str, language: ResolvedLanguage) -> Encoded | None:

@@ -10,6 +10,9 @@
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
+A retry whose source is too short for the lengths that the request sets is left out. For example, a
+`min_target_length` can exceed `max_target_ratio` times the length of a source with placeholders.
+
 Attention is not requested earlier because few sentences lose a placeholder, and a greedy search with attention is
 slower. `Translator.run` decides whether the functions here run on the event loop or on a thread.
 """
@@ -22,6 +25,7 @@ from itertools import pairwise
 
 from app.decoding.options import DecodingOptions, FinishReason
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
+from app.errors import InvalidRequest
 from app.text.glossary import GlossaryHit
 from app.text.number_check import has_number
 from app.text.segmentation import Span, best_cut, trimmed
@@ -180,16 +184,23 @@ class RetryPolicy:
         faults: counts an attempt's faults, the most important first. Returns whether a candidate was started.
         """
         job.attempts.append(job.as_attempt())
-        if job.candidates and any(faults(job, job.attempts[-1])):
-            return self._start_next(prepared, job)
+        if any(faults(job, job.attempts[-1])) and self._start_next(prepared, job):
+            return True
         job.choose(min(job.attempts, key=lambda attempt: faults(job, attempt)))
         return False
 
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Make the next candidate the job's segment, to be decoded. Returns True."""
-        job.segment, tokens = job.candidates.pop(0)
-        self._planner.reset(prepared, job, tokens)
-        return True
+        """Make the next candidate with valid options the job's segment, to be decoded. Returns whether there is one."""
+        decoded = job.segment
+        while job.candidates:
+            job.segment, tokens = job.candidates.pop(0)
+            try:
+                self._planner.reset(prepared, job, tokens)
+            except InvalidRequest:
+                job.segment = decoded
+            else:
+                return True
+        return False
 
     def _retry_aligned(self, job: SegmentJob) -> bool:
         """Decode the segment again with attention, if it lost something whose place attention can show."""
@@ -224,16 +235,23 @@ class RetryPolicy:
         prefix: str = "",
         num_splits: int = 0,
     ) -> list[Part]:
-        """Return parts for these spans, the first with the prefix; empty if the model cannot take one of them."""
+        """Return parts for these spans, the first with the prefix.
+
+        Empty if the model cannot take one of them, or the options of one are invalid.
+        """
         new_parts: list[Part] = []
         for span in spans:
             encoded = self._planner.encode(span.of(job.segment.source), job.language)
             if encoded is None:
                 return []
             own_prefix = "" if new_parts else prefix
-            new_parts.append(
-                self._planner.part(prepared, job, span, encoded, prefix=own_prefix, num_splits=num_splits)
-            )
+            try:
+                new = self._planner.part(
+                    prepared, job, span, encoded, prefix=own_prefix, num_splits=num_splits
+                )
+            except InvalidRequest:
+                return []
+            new_parts.append(new)
         return new_parts
 
 

@@ -90,7 +90,7 @@ def test_a_pivoted_pair_loads_both_of_its_models(bundles: Path) -> None:
         assert loaded(client) == ["first", "third"]
 
 
-def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_the_deadline(bundles: Path) -> None:
+def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_once(bundles: Path) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, 1), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de", "timeout_ms": 3_000}
     with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import abc
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,27 @@ class FailingRunner(FakeRunner):
         if self.calls["decode"] == 4:
             raise EngineFailure("out of memory")
         return output
+
+
+class BadShortlistRunner(FakeRunner):
+    """All results among the shortlist are bad, and the first call that lifts a restriction fails."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(LIMITS, num_shortlists=1, min_log_probability=9.0), eos_bonus=-30.0)
+        self.has_failed = False
+
+    def restrict(
+        self, _rows: abc.Sequence[int], _sources: abc.Sequence[Int32s], tables: abc.Sequence[int | None]
+    ) -> None:
+        if tables == [None] and not self.has_failed:
+            self.has_failed = True
+            raise EngineFailure("out of memory")
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if not self.has_failed:
+            scores[9] = 5.0
+        return scores
 
 
 def deltas_of(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[int, ...]]]:
@@ -109,6 +131,20 @@ def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
     deltas = deltas_of(driver, streamed)
     assert tokens_of(deltas) == list(final[: len(tokens_of(deltas))])
     assert [position for position, _ in deltas].count(0) == 2
+
+
+def test_a_failure_after_a_second_attempt_withdraws_the_sent_tokens() -> None:
+    """The third attempt has one token when its tokens are first taken, and so had the first one."""
+    runner = BadShortlistRunner()
+    driver = CoreDriver(runner)
+    options = DecodingOptions(beam_size=1, max_target_length=1, shortlist=0)
+    streamed = driver.submit([5, 9, EOS], options, streams=True)
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    assert runner.has_failed
+    final = hypotheses_of(streamed)[0].ids
+    assert final[0] != 9
+    assert deltas_of(driver, streamed) == [(0, (9,)), (0, final)]
 
 
 def test_a_joining_request_has_its_own_turn() -> None:

@@ -1,4 +1,4 @@
-"""The trace of the GPU runner over stand-ins for CUDA's libraries. Skipped without `make gpu-stub` or without gcc."""
+"""Traces of the GPU runner over stand-ins for CUDA's libraries. Skipped without `make gpu-stub` or without gcc."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,15 +23,22 @@ PACKAGES = ROOT / "build" / "gpu-stub"
 NUM_LAYERS = 2
 
 
+class Stub(NamedTuple):
+    """Folders of the stand-ins' libraries and of a bundle."""
+
+    libraries: Path
+    bundle: Path
+
+
 @pytest.fixture(scope="session")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """What `tests.gpu_stub.rehearsal` does with a model of NUM_LAYERS layers and heads of 64 columns, as XQA needs."""
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Stub:
+    """The bundle's model has NUM_LAYERS layers and heads of 64 columns, as XQA needs."""
     if not (PACKAGES / "ready").exists():
         pytest.skip("onnxruntime-gpu is not installed for tests: make gpu-stub")
     if shutil.which("gcc") is None:
         pytest.skip("no gcc")
     folder = tmp_path_factory.mktemp("gpu_stub")
-    libraries, bundle_folder, trace_file = folder / "libraries", folder / "bundle", folder / "trace"
+    libraries, bundle_folder = folder / "libraries", folder / "bundle"
     libraries.mkdir()
     build(
         libraries,
@@ -43,19 +51,35 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     )
     bundle = one_variant(model, "fp16", bundle_folder)
     (bundle_folder / MANIFEST).write_text(bundle.manifest.model_dump_json(), "utf-8")
-    run_rehearsal(bundle_folder, libraries=libraries, trace_file=trace_file)
-    return Trace(trace_file)
+    return Stub(libraries, bundle_folder)
 
 
-def run_rehearsal(bundle_folder: Path, *, libraries: Path, trace_file: Path) -> None:
-    """Run the rehearsal in a process that loads these libraries. Fails with its standard error."""
+@pytest.fixture(scope="session")
+def trace(stub: Stub, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """What `tests.gpu_stub.rehearsal` does."""
+    return trace_of("rehearsal", stub, tmp_path_factory.mktemp("rehearsal"))
+
+
+@pytest.fixture(scope="session")
+def two_models(stub: Stub, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """What `tests.gpu_stub.two_models` does."""
+    return trace_of("two_models", stub, tmp_path_factory.mktemp("two_models"))
+
+
+def trace_of(script: str, stub: Stub, folder: Path) -> Trace:
+    """Run a script of tests.gpu_stub in a process that loads the stand-ins. Fails with its standard error.
+
+    folder: an empty one, for the trace.
+    """
     environment = os.environ | {
         "PYTHONPATH": f"{PACKAGES}:{ROOT}",
-        "LD_LIBRARY_PATH": str(libraries),
-        "GPU_STUB_TRACE": str(trace_file),
+        "LD_LIBRARY_PATH": str(stub.libraries),
+        "GPU_STUB_TRACE": str(folder / "trace"),
     }
-    command = [sys.executable, "-m", "tests.gpu_stub.rehearsal", str(bundle_folder)]
+    command = [sys.executable, "-m", f"tests.gpu_stub.{script}", str(stub.bundle)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr, done.stderr  # in the end of an object
+    return Trace(folder / "trace")

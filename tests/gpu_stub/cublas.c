@@ -17,6 +17,11 @@ static int trace_product(const char *function, int m, int n, int k) {
 }
 
 int cublasCreate_v2(void **handle) { return (*handle = malloc(64)) == NULL; }
+/* As cuBLAS's manual says, it waits for the device. */
+int cublasDestroy_v2(void *handle) {
+  free(handle);
+  return prohibited("cublasDestroy", 1) ? 14 /* CUBLAS_STATUS_INTERNAL_ERROR */ : 0;
+}
 int cublasLtCreate(void **handle) { return cublasCreate_v2(handle); }
 int cublasSetStream_v2(void *handle, void *new_stream) {
   stream = new_stream;

@@ -6,17 +6,25 @@
  *
  * Names and arguments are those of the CUDA Runtime API's manual. */
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trace.h"
 
 /* --- the trace --- */
 
 static FILE *trace;
-static int is_capturing;
-static long num_captured;
+
+struct capture {
+  struct capture *next;
+  enum cudaStreamCaptureMode mode;
+  int is_invalid;
+  long num_nodes;
+};
+static _Thread_local struct capture *own; /* of this thread; NULL if it captures nothing */
 
 static FILE *trace_file(void) {
   if (!trace) {
@@ -28,15 +36,74 @@ static FILE *trace_file(void) {
 }
 
 void trace_event(const char *kind, const char *detail, long amount, const void *stream) {
-  num_captured += is_capturing;
-  fprintf(trace_file(), "%s\t%s\t%s\t%ld\t%ld\n", is_capturing ? "captured" : "done", kind, detail, amount,
-          (long)stream);
+  if (own) own->num_nodes++;
+  fprintf(trace_file(), "%s\t%s\t%s\t%ld\t%ld\n", own ? "captured" : "done", kind, detail, amount, (long)stream);
 }
 
 void trace_undefined(const char *name) { fprintf(trace_file(), "undefined\t%s\n", name); }
 
 /* Begins a section of the trace. Called by tests. */
 void trace_section(const char *name) { fprintf(trace_file(), "section\t%s\n", name); }
+
+/* --- captures, by the rules of the CUDA Runtime API's manual (cudaThreadExchangeStreamCaptureMode) and of the CUDA
+ * Programming Guide (Prohibited and Unhandled Operations) --- */
+
+static struct capture *captures; /* those in progress, of all threads */
+static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+int prohibited(const char *function, int waits_for_device) {
+  int num_prohibiting = 0;
+  pthread_mutex_lock(&captures_lock);
+  for (struct capture *each = captures; each; each = each->next) {
+    int prohibits = waits_for_device;
+    if (each == own && each->mode != cudaStreamCaptureModeRelaxed && thread_mode != cudaStreamCaptureModeRelaxed)
+      prohibits = 1;
+    if (each != own && each->mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal)
+      prohibits = 1;
+    if (!prohibits) continue;
+    each->is_invalid = 1;
+    num_prohibiting++;
+  }
+  pthread_mutex_unlock(&captures_lock);
+  if (num_prohibiting) trace_event("prohibited", function, num_prohibiting, NULL);
+  return num_prohibiting ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+  enum cudaStreamCaptureMode before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+  own = calloc(1, sizeof *own);
+  own->mode = mode;
+  pthread_mutex_lock(&captures_lock);
+  own->next = captures;
+  captures = own;
+  pthread_mutex_unlock(&captures_lock);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+  usleep(10000); /* so that calls of other threads fall into the capture */
+  pthread_mutex_lock(&captures_lock);
+  struct capture **place = &captures;
+  while (*place != own) place = &(*place)->next;
+  *place = own->next;
+  pthread_mutex_unlock(&captures_lock);
+  const struct capture ended = *own;
+  free(own);
+  own = NULL;
+  *graph = NULL;
+  if (ended.is_invalid) return cudaErrorStreamCaptureInvalidated;
+  trace_event("graph", "captured", ended.num_nodes, stream);
+  *graph = (cudaGraph_t)ended.num_nodes;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
+  *status = own ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 
 /* --- kernels, whose names are registered when the provider's library is loaded --- */
 
@@ -125,7 +192,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   trace_event("host_function", "", 0, stream);
-  if (!is_capturing) function(data);
+  if (!own) function(data);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *function) {
@@ -145,6 +212,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *number, 
 /* --- memory --- */
 
 static cudaError_t allocate(void **address, size_t size, const char *place) {
+  if (strcmp(place, "pool") && prohibited("allocate", 0)) return cudaErrorStreamCaptureUnsupported;
   if (posix_memalign(address, 256, size ? size : 256)) return cudaErrorMemoryAllocation;
   memset(*address, 0x11, size < (1 << 20) ? size : (1 << 20));
   trace_event("allocate", place, (long)size, NULL);
@@ -157,6 +225,7 @@ cudaError_t cudaMallocFromPoolAsync(void **address, size_t size, cudaMemPool_t p
   return allocate(address, size, "pool");
 }
 static cudaError_t release(void *address, const char *place) {
+  if (strcmp(place, "pool") && prohibited("free", 0)) return cudaErrorStreamCaptureUnsupported;
   trace_event("free", place, 0, NULL);
   free(address);
   return cudaSuccess;
@@ -169,6 +238,7 @@ static const char *direction(enum cudaMemcpyKind kind) {
   return kind == cudaMemcpyHostToDevice ? "in" : kind == cudaMemcpyDeviceToHost ? "out" : "on_device";
 }
 cudaError_t cudaMemcpy(void *target, const void *source, size_t size, enum cudaMemcpyKind kind) {
+  if (prohibited("cudaMemcpy", 0)) return cudaErrorStreamCaptureUnsupported;
   trace_event("copy_and_wait", direction(kind), (long)size, NULL);
   memcpy(target, source, size);
   return cudaSuccess;
@@ -176,25 +246,27 @@ cudaError_t cudaMemcpy(void *target, const void *source, size_t size, enum cudaM
 cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t size, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
   trace_event("copy", direction(kind), (long)size, stream);
-  if (!is_capturing) memcpy(target, source, size);
+  if (!own) memcpy(target, source, size);
   return cudaSuccess;
 }
 /* XQA reads how many bytes of shared memory its kernels need. */
 cudaError_t cudaMemcpyFromSymbol(void *target, const void *symbol, size_t size, size_t offset,
                                  enum cudaMemcpyKind kind) {
+  if (prohibited("cudaMemcpyFromSymbol", 0)) return cudaErrorStreamCaptureUnsupported;
   trace_event("copy_and_wait", "symbol", (long)size, NULL);
   memset(target, 0, size);
   if (size == sizeof(unsigned)) *(unsigned *)target = 90000;
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void *target, int value, size_t size) {
+  if (prohibited("cudaMemset", 0)) return cudaErrorStreamCaptureUnsupported;
   trace_event("memset", "and_wait", (long)size, NULL);
   memset(target, value, size);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *target, int value, size_t size, cudaStream_t stream) {
   trace_event("memset", "", (long)size, stream);
-  if (!is_capturing) memset(target, value, size);
+  if (!own) memset(target, value, size);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
@@ -211,7 +283,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const 
 
 /* --- streams, events and graphs; a graph's handle is its number of nodes --- */
 
-static long last_handle = 0x1000;
+static _Atomic long last_handle = 0x1000;
 static void *new_handle(void) { return (void *)(last_handle += 16); }
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
@@ -224,7 +296,10 @@ static cudaError_t wait_for(const char *what, const void *stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return wait_for("stream", stream); }
-cudaError_t cudaDeviceSynchronize(void) { return wait_for("device", NULL); }
+cudaError_t cudaDeviceSynchronize(void) {
+  if (prohibited("cudaDeviceSynchronize", 1)) return cudaErrorStreamCaptureUnsupported;
+  return wait_for("device", NULL);
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for("event", NULL); }
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
   *event = new_handle();
@@ -233,21 +308,6 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { return cudaEventCreate(event); }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-  is_capturing = 1;
-  num_captured = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-  is_capturing = 0;
-  trace_event("graph", "captured", num_captured, stream);
-  *graph = (cudaGraph_t)num_captured;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
-  *status = is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {

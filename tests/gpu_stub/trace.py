@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class Trace:
         self.undefined: set[str] = set()
         self._sections: defaultdict[str, list[list[Event]]] = defaultdict(list)
         current: list[Event] = []
+        self._sections[""].append(current)  # before the first section
         for line in path.read_text("utf-8").splitlines():
             first, *rest = line.split("\t")
             if first == "section":
@@ -74,13 +75,17 @@ class Trace:
 
     def captured(self) -> list[Event]:
         """The nodes of all graphs."""
-        return [
-            event
-            for runs in self._sections.values()
-            for events in runs
-            for event in events
-            if event.is_captured
-        ]
+        return [event for event in self._events() if event.is_captured]
+
+    def kinds(self) -> Counter[str]:
+        """How many events of each kind there are in all sections."""
+        return Counter(event.kind for event in self._events())
+
+    def _events(self) -> Iterator[Event]:
+        """The events of all sections."""
+        for runs in self._sections.values():
+            for events in runs:
+                yield from events
 
 
 def launches(events: Iterable[Event]) -> Counter[str]:

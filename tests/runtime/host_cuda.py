@@ -40,6 +40,7 @@ class HostCuda:
         to the host.
     blocks: all memory that was allocated, by address. freed: the addresses that were freed.
     num_done: how many copies and kernels have run.
+    thread_modes: the modes of captures that threads have set.
     New memory holds garbage, so a read before the first write gives a wrong result.
     """
 
@@ -47,11 +48,16 @@ class HostCuda:
         self.code = 0
         self.num_waits = 0
         self.freed: list[int] = []
+        self.thread_modes: list[int] = []
         self.blocks: dict[int, Any] = {}
         self._is_late = is_late
         self._pending: deque[Any] = deque()
         self._places: list[int] = []  # for each event, how many copies and kernels precede it
         self.num_done = self.num_event_waits = self.num_copies_out = 0
+
+    def cudaThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
+        self.thread_modes.append(mode._obj.value)
+        return self.code
 
     def cudaStreamCreateWithFlags(self, reference: Any, flags: int) -> int:
         assert flags == 1

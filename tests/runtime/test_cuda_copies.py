@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from app.runtime.cuda_copies import KernelCopier, RowCopier, make_copier
 from app.runtime.cuda_kernels import COMPILER, Kernels, compile_sources, load_kernels, source_text
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
+from app.runtime.cuda_threads import THREAD_LOCAL
 from app.runtime.kv_cache import PoolShape
 from tests.runtime.host_cuda import HostCuda, host_cuda, read_cuda
 from tests.runtime.host_kernels import host_kernels
@@ -120,6 +123,27 @@ def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
     del cuda, memory
     gc.collect()
     assert sorted(library.freed) == sorted(library.blocks)
+
+
+def test_each_thread_ignores_the_captures_of_others_before_its_first_call() -> None:
+    """Also a thread in which only memory is freed. The mode is cudaStreamCaptureModeThreadLocal."""
+    library = HostCuda()
+    held = [in_thread(lambda: host_cuda(library, num_upload_bytes=256))]
+
+    def use() -> None:
+        held[0].allocate(8)
+        held[0].wait()
+
+    in_thread(use)
+    in_thread(held.clear)
+    assert library.thread_modes == [THREAD_LOCAL] * 3
+    assert len(library.freed) == 3
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """The result of work in a new thread."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
 
 
 def test_a_cuda_error_is_an_engine_failure() -> None:

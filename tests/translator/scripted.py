@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.engine import Engine
+from app.engine.limits import checked_options
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
 from app.engine.token_deltas import OnTokens
@@ -76,6 +77,7 @@ class ScriptedEngine:
         on_tokens: OnTokens | None = None,
         **_: object,
     ) -> asyncio.Future[SequenceResult]:
+        checked_options(source_ids, options, self.limits)  # as in `Engine.submit`
         source = self._tokenizer.offsets(list(source_ids[:-1]))[0]
         self.submitted.append((source, options))
         hypotheses = [
@@ -139,7 +141,7 @@ class ScriptedTranslator:
         answer_limits: AnswerLimits | None = None,
     ) -> None:
         model = echo_model(tokenizer, behaviour or Behaviour(), num_rows=16)
-        limits = replace(model.limits, has_alignment=has_alignment)
+        limits = replace(model.limits, has_alignment=has_alignment, num_shortlists=2)
         self.engine = ScriptedEngine(tokenizer, limits, translate)
         self.executor = CountingExecutor(1)
         self.translator = Translator(

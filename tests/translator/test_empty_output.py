@@ -68,6 +68,15 @@ def test_the_source_replaces_a_second_output_with_only_its_digits(tokenizer: Tok
     assert len(script.engine.submitted) == 2
 
 
+def test_the_longer_output_is_not_longer_than_the_ratio_allows(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "2")
+    options = OptionChanges.of(max_target_ratio=0.5)
+    assert script("2 Garten", options=options, extra_target_length=None).text == "2 Garten"
+    longest = (len(tokenizer.encode("2 Garten").ids) - 1) // 2
+    limits = [(each.min_target_length, each.max_target_length) for _, each in script.engine.submitted]
+    assert limits == [(0, longest), (longest, longest)]
+
+
 # The sources: a time, a percentage, a range, an ordinal, a number word and numbers without words.
 @pytest.mark.parametrize(
     ("source", "output"),

@@ -56,6 +56,11 @@ class Loads:
             async with self.pool.held(model, time.monotonic() + HANG_TIMEOUT_S) as translator:
                 assert cast("str", translator) == model.name
 
+    async def use_both(self, first: PooledModel, last: PooledModel) -> None:
+        async with self.pool.both_held(first, last, time.monotonic() + HANG_TIMEOUT_S) as found:
+            assert cast("tuple[str, str]", found) == (first.name, last.name)
+            await let_tasks_run()
+
     @contextlib.asynccontextmanager
     async def users(self, *models: PooledModel) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
@@ -296,34 +301,70 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
     async def test(loads: Loads) -> None:
         a, b, c, d = (loads.model(name) for name in "abcd")
 
-        async def use_both(first: PooledModel, last: PooledModel) -> None:
-            async with loads.pool.both_held(first, last, time.monotonic() + HANG_TIMEOUT_S) as found:
-                assert cast("tuple[str, str]", found) == (first.name, last.name)
-                await let_tasks_run()
-
-        await asyncio.gather(use_both(a, b), use_both(c, d), use_both(b, a), use_both(a, a))
+        await asyncio.gather(*(loads.use_both(*pair) for pair in ((a, b), (c, d), (b, a), (a, a))))
         assert all(model.num_users == 0 for model in (a, b, c, d))
 
     assert run(2, test).most_bytes == 2
 
 
+def test_a_request_for_two_models_and_one_for_a_large_model_do_not_block_each_other() -> None:
+    async def test(loads: Loads) -> None:
+        a, b, c, large = *(loads.model(name) for name in "abc"), loads.model("large", 3)
+        loads.may_load.clear()
+        waiting = []
+        for use in (loads.use_both(a, b), loads.use(large), loads.use(c)):
+            waiting.append(asyncio.create_task(use))
+            await let_tasks_run()
+        loads.may_load.set()
+        await asyncio.gather(*waiting)
+
+    assert run(3, test).events == [
+        "load a", "load b", "unload a", "unload b", "load large", "unload large", "load c",
+    ]  # fmt: skip
+
+
+def test_both_models_of_a_request_get_memory_in_its_turn_although_another_request_waits_for_one() -> None:
+    """The place of b alone is behind the second large model, which needs the memory of a."""
+
+    async def test(loads: Loads) -> None:
+        a, b, used = (loads.model(name) for name in ("a", "b", "used"))
+        waiting = []
+        async with loads.users(used):
+            large = (loads.use(loads.model(name, 3)) for name in ("large", "other"))
+            for use in (next(large), loads.use_both(a, b), next(large), loads.use(b)):
+                waiting.append(asyncio.create_task(use))
+                await let_tasks_run()
+        await asyncio.gather(*waiting)
+
+    assert run(3, test).events == [
+        "load used", "unload used", "load large", "unload large", "load a", "load b", "unload a", "unload b",
+        "load other",
+    ]  # fmt: skip
+
+
+def test_two_models_that_do_not_fit_together_are_refused_at_once() -> None:
+    async def test(loads: Loads) -> None:
+        a, large = loads.model("a"), loads.model("large", 2)
+        with pytest.raises(NotReady, match="large is not loaded yet: it and a do not fit in memory together"):
+            await loads.use_both(a, large)
+        await loads.use_both(large, large)
+
+    assert run(2, test).events == ["load large"]
+
+
 def test_a_request_that_waits_for_its_turn_names_the_model_that_is_not_loaded() -> None:
     async def test(loads: Loads) -> None:
-        a, b, c = (loads.model(name) for name in "abc")
-        await loads.use(c)
-        loads.may_load.clear()
-        async with contextlib.AsyncExitStack() as held:
-            turn = asyncio.create_task(
-                held.enter_async_context(loads.pool.both_held(a, a, time.monotonic() + HANG_TIMEOUT_S))
-            )
+        b, c, large = loads.model("b"), loads.model("c"), loads.model("large", 3)
+        async with loads.users(c):
+            waiting = asyncio.create_task(loads.use(large))
             await let_tasks_run()
             for pair in ((b, c), (c, b)):
                 with pytest.raises(NotReady, match="the model b is not loaded yet: other requests wait"):
-                    await held.enter_async_context(loads.pool.both_held(*pair, time.monotonic() + 0.01))
-            loads.may_load.set()
-            await turn
+                    async with loads.pool.both_held(*pair, time.monotonic() + 0.01):
+                        pass
+        await waiting
 
-    run(3, test)
+    assert run(3, test).events == ["load c", "unload c", "load large"]
 
 
 def test_a_request_for_two_models_waits_no_longer_than_its_deadline() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.decoding.option_changes import OptionChanges
 from app.text.glossary import Term
 from app.text.tokenizer import Tokenizer
 from tests.model.sentences import write_tokenizer
@@ -32,6 +33,23 @@ def test_all_numbers_are_placeholders_if_another_one_changes_then(tokenizer: Tok
     assert script.sources[2:] == ["Anna draws \ue000 cats and \ue001 trees."]
 
 
+@pytest.mark.parametrize("draws", ["\ue001 cats and \ue000", "\ue000 cats \ue000 and \ue001"])
+def test_placeholders_that_are_swapped_or_repeated_are_faults(tokenizer: Tokenizer, draws: str) -> None:
+    """The first retry has placeholders for the two changed numbers, the second for all three."""
+
+    def translate(source: str) -> str:
+        if "\ue002" in source:
+            return source
+        if "\ue001" in source:
+            return f"Anna draws {draws} trees and 4 cats."
+        return "Anna draws 24 cats and 22 trees and 4 cats."
+
+    script = ScriptedTranslator(tokenizer, translate)
+    text = "Anna draws 2 cats and 44 trees and 4 cats."
+    assert script(text).text == text
+    assert len(script.sources) == 3
+
+
 def test_lost_numbers_and_unknown_placeholders_leave_no_gap(tokenizer: Tokenizer) -> None:
     def translate(source: str) -> str:
         return "Anna \ue003 draws \ue004 cats \ue005 ." if "\ue000" in source else "Anna draws."
@@ -54,6 +72,26 @@ def test_the_first_translation_is_kept_if_placeholders_lose_more(tokenizer: Toke
     translation = ScriptedTranslator(tokenizer, translate)("Anna draws 2 cats and 44 trees.")
     assert translation.text == "Anna draws 2 cats and 44 trees and 4"
     assert translation.segments[0].changed_numbers.added == ("4",)
+
+
+# In the last case the placeholder is lost, and the parts around it are too short.
+@pytest.mark.parametrize(
+    ("source", "terms", "num_decodings"),
+    [
+        ("Anna sees the Wolkenkratzer.", (Term("Wolkenkratzer", "Haus"),), 1),
+        ("Anna draws 123456789 cats.", (), 1),
+        ("Anna draws 2 cats and the old tree.", (), 2),
+    ],
+)
+def test_a_retry_that_is_too_short_for_the_requested_lengths_is_left_out(
+    tokenizer: Tokenizer, source: str, terms: tuple[Term, ...], num_decodings: int
+) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna draws it.")
+    shortest = len(tokenizer.encode(source).ids) - 3
+    options = OptionChanges.of(min_target_length=shortest, max_target_ratio=1.0)
+    translation = script(source, terms=terms, options=options, extra_target_length=None)
+    assert len(script.sources) == num_decodings, script.sources
+    assert translation.text.startswith("Anna draws")
 
 
 def test_marks_follow_the_target_language(tokenizer: Tokenizer) -> None:
