@@ -90,7 +90,7 @@ bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for 
 bench-engine: .venv-dev/ready ## compare the engine with CTranslate2 for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.engine $(BENCH_ARGS)
 
-bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, half an hour [BENCH_ARGS=...]
+bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, an hour [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.http --python .venv/bin/python $(BENCH_ARGS)
 
 screenshots: .venv-dev/ready ## take the pictures of docs/page.md anew; needs chromium

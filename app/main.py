@@ -168,7 +168,7 @@ class Application:
             add_trace_route(app.router, self.service, token)
             add_key_routes(app.router, self.service.usage, token)
         if settings.docs_enabled:
-            add_docs(app.router, lambda: describe(app, limits))
+            add_docs(app.router, lambda: describe(app, limits, DIALECTS))
         if settings.page_enabled:
             add_page(app.router, page_settings(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
@@ -360,4 +360,5 @@ def _allowed_methods(request: Request) -> str:
     """The methods of all routes of the request's path."""
     routes = (route for route in request.app.routes if isinstance(route, Route))
     matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
-    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+    methods = {method for route in matching for method in route.methods or ()}
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))

@@ -31,7 +31,7 @@ from app.bundle import Alignment, load_bundle
 from app.text.segmentation import Offsets
 from app.text.spans import source_offsets
 from app.text.tokenizer import Tokenizer, TokenizerError
-from benchmarks.machine import cpu_name
+from benchmarks.machine import describe_run
 from export.weights import default_alignment
 from model.checkpoint import load_model
 from model.corpus import Pair, read_data
@@ -212,7 +212,6 @@ def report(args: argparse.Namespace) -> dict[str, Any]:
         "num_anchor_subwords": {"choosing": single[0].counts(), "held_out": held_out[0].counts()},
         "alignment": Alignment(layer=best[0], heads=best[1]).model_dump(),
         "held_out": [_line(choice, held_out) for choice in scored],
-        "cpu": cpu_name(),
     }
 
 
@@ -236,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--json", type=Path, help="write the result to this file")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.num_threads)
+    head = describe_run("benchmarks.alignment", arguments)
     result = report(args)
     print(
         f"{'layer':>5} {'heads':<10} {'number':>7} {'name':>7} {'punct.':>7} {'mean':>7} {'mean, shifted':>14}"
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alignment = result["alignment"]
     print(f"best: --alignment {alignment['layer']}:{','.join(map(str, alignment['heads']))}")
     if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        args.json.write_text(json.dumps({**head, **result}, indent=1) + "\n", "utf-8")
     return 0
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from app.runtime import native
-from benchmarks.machine import cpu_name
+from benchmarks.machine import describe_run
 
 DOMAIN = "transduce"
 EPSILON = 1e-5
@@ -287,13 +287,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if native.library_path() is None or not native.is_supported():
         print("the native kernels were not built, or this CPU cannot run them", file=sys.stderr)
         return 1
+    head = describe_run("benchmarks.native", arguments)
     found = list(measure(options))
     if options.json:
-        command = ["python", "-m", "benchmarks.native", *(arguments or sys.argv[1:])]
         result = {
-            "command": " ".join(command),
-            "cpu": cpu_name(),
-            "onnxruntime": onnxruntime.__version__,
+            **head,
             "peak_products_per_s": PEAK_PRODUCTS[options.dtype],
             "peak_bytes_per_s": PEAK_BYTES,
             "cases": found,

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,31 @@ MULTIPLES = (0.8, 1.2, 2.0, 5.0)
 SEED = 11
 
 
-async def send(port: int, request: Request) -> tuple[int, float, float]:
-    """Send a request. Returns the status, milliseconds to the last byte, and Retry-After in seconds (0 if missing)."""
-    started_at = time.perf_counter()
+@dataclass(frozen=True)
+class Answer:
+    """The response to a request.
+
+    lag_ms: from the time when the request was due until the tester began it. elapsed_ms: from the time when it was due
+    to the last byte. retry_after_s: 0 without the header.
+    """
+
+    status: int
+    lag_ms: float
+    elapsed_ms: float
+    retry_after_s: float
+
+
+async def send(port: int, request: Request, due_at: float) -> Answer:
+    """Send a request. due_at: when it was due, on the clock time.perf_counter."""
+    lag_ms = (time.perf_counter() - due_at) * 1e3
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(request.content)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     await reader.readexactly(int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]))
-    elapsed_ms = (time.perf_counter() - started_at) * 1e3
+    elapsed_ms = (time.perf_counter() - due_at) * 1e3
     writer.close()
     retry = head.partition(b"retry-after:")[2].partition(b"\r\n")[0]
-    return int(head.split(b" ")[1]), elapsed_ms, float(retry or 0)
+    return Answer(int(head.split(b" ")[1]), lag_ms, elapsed_ms, float(retry or 0))
 
 
 async def flood(
@@ -51,10 +66,11 @@ async def flood(
 ) -> dict[str, Any]:
     """Send requests at Poisson times without waiting for answers. Returns counts, rates and latencies of the answers.
 
-    timeout_ms: the deadline of a request. The client's clock measures it, so the time in the socket's queue counts.
+    timeout_ms: the deadline of a request. The client's clock measures it from the time when the request was due. So the
+    tester's own delay and the time in the socket's queue count.
     """
     draw = random.Random(SEED)
-    tasks: list[asyncio.Task[tuple[int, float, float]]] = []
+    tasks: list[asyncio.Task[Answer]] = []
     cpu_before_s = time.process_time()
     started_at = due_at = time.perf_counter()
     for request in itertools.cycle(requests):
@@ -62,22 +78,23 @@ async def flood(
         if due_at > started_at + seconds:
             break
         await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
-        tasks.append(asyncio.ensure_future(send(port, request)))
+        tasks.append(asyncio.ensure_future(send(port, request, due_at)))
+    # The time of sending. It is longer than `seconds` if the tester is late.
+    sending_s = max(seconds, time.perf_counter() - started_at)
     answers = await asyncio.gather(*tasks)
     elapsed_s = time.perf_counter() - started_at
-    served = [elapsed_ms for status, elapsed_ms, _ in answers if status == 200]
+    served = [each.elapsed_ms for each in answers if each.status == 200]
     num_in_time = sum(elapsed_ms <= timeout_ms for elapsed_ms in served)
-    refused = [elapsed_ms for status, elapsed_ms, _ in answers if status == 429]
+    refused = [each for each in answers if each.status == 429]
     return {
-        "offered_per_s": round(len(answers) / seconds, 1),
+        "offered_per_s": round(len(answers) / sending_s, 1),
+        "lag_p99_ms": summary([each.lag_ms for each in answers])["p99_ms"],
         "goodput_per_s": round(num_in_time / elapsed_s, 1),
         "num_late": len(served) - num_in_time,
-        "statuses": dict(sorted(Counter(str(status) for status, _, _ in answers).items())),
+        "statuses": dict(sorted(Counter(str(each.status) for each in answers).items())),
         "answered": summary(served) if served else None,
-        "refused": summary(refused) if refused else None,
-        "retry_after_s": dict(
-            sorted(Counter(int(retry) for status, _, retry in answers if status == 429).items())
-        ),
+        "refused": summary([each.elapsed_ms for each in refused]) if refused else None,
+        "retry_after_s": dict(sorted(Counter(int(each.retry_after_s) for each in refused).items())),
         "testers_share_of_a_core": round((time.process_time() - cpu_before_s) / elapsed_s, 3),
     }
 

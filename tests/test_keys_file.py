@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.keys_file import MAX_KEYS, read_keys_file
+from app.keys_file import MAX_FILE_BYTES, MAX_KEYS, read_keys_file
 from app.stores.key_limits import KeyLimits
 
 SECRET = "0123456789abcdef"
@@ -75,6 +75,10 @@ UNKNOWN = (
         (f'[sales]\nkey = "{SECRET}"\n[{SECRET}]', "entry 2: it has neither key nor sha256"),
         ("[sales]\nrequests_per_day = 5", "[sales] it has neither key nor sha256"),
         ('[sales]\nkey = "short"', "[sales] key must be at least 16 characters of ASCII without spaces"),
+        (
+            '[sales]\nkey = "01234567 89abcdef"',
+            "[sales] key must be at least 16 characters of ASCII without spaces",
+        ),
         (f'[sales]\nsha256 = "{SECRET}"', "[sales] sha256 is not a SHA-256 in lower-case hexadecimal"),
         (
             f'[sales]\nkey = "{SECRET}"\ncharacters_a_day = 5',
@@ -121,6 +125,12 @@ def test_the_number_of_keys_is_limited(tmp_path: Path) -> None:
     assert problems(tmp_path, table) == [f"there are {MAX_KEYS + 1} keys, more than {MAX_KEYS}"]
     file = write(tmp_path, table.rpartition("[")[0])
     assert len(read_keys_file(file)) == MAX_KEYS
+
+
+def test_the_length_of_the_file_is_limited(tmp_path: Path) -> None:
+    text = f'[sales]\nkey = "{SECRET}"\n'.ljust(MAX_FILE_BYTES, "#")
+    assert problems(tmp_path, text + "#") == [f"the file has more than {MAX_FILE_BYTES} bytes"]
+    assert len(read_keys_file(write(tmp_path, text))) == 1
 
 
 def test_a_file_that_is_missing_or_not_text(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from starlette.responses import Response
 
+from app.api.http.auth import OPEN_PATHS
+from app.api.http.dialect import Dialects
 from app.api.http.validation import limit_schema
 from app.api.limits import RequestLimits
 
@@ -30,6 +32,20 @@ _bodies: dict[str, type[BaseModel]] = {}
 _answers: dict[str, AnswerType] = {}
 # The type of a query parameter by the type of its example.
 _QUERY_TYPES = {str: "string", int: "integer", float: "number"}
+
+_SECURITY_SCHEMES = {
+    "key": {"type": "http", "scheme": "bearer", "description": "an API key"},
+    "deepl_key": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "an API key as DeepL's clients send it: `DeepL-Auth-Key <key>`",
+    },
+    "admin_token": {"type": "http", "scheme": "bearer", "description": "the administrator's token"},
+}
+# What a request to a route sends, by the route's tag. The empty object stands for a server without API keys.
+_KEY: list[Json] = [{"key": []}, {}]
+_SECURITY: dict[str, list[Json]] = {"v2": [{"deepl_key": []}, *_KEY], "admin": [{"admin_token": []}]}
 
 
 @dataclass(frozen=True)
@@ -56,13 +72,11 @@ def operation(
 
     tag: the group of routes, such as a dialect. more: further keywords. They are `status` (default 200), `media`, a
     tuple of the body's media types (default `(JSON,)`), `example` of the body, `query` with example and meaning of each
-    query parameter (its type is that of the example), `meaning` of the response, and `binary` (True: the response has
-    the media type OCTETS where a request asks for bytes).
+    query parameter (its type is that of the example), `meaning` of the response, and `binary` (the header that has the
+    length of the JSON in a body or response of the media type OCTETS).
     """
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)
-    if more.get("binary", False):
-        response["content"] |= _content(OCTETS)
     responses = {str(status): response}
     if errors is not None:
         responses |= {str(code): _response(why, errors.answer) for code, why in errors.statuses.items()}
@@ -86,6 +100,12 @@ def operation(
             }
             for name, (example, meaning) in more["query"].items()
         ]
+    if "binary" in more:
+        length = {"description": "bytes of the JSON, which the data follows", "schema": {"type": "integer"}}
+        for part in (response, extra["requestBody"]):
+            part["content"] |= _content(OCTETS)
+        response["headers"] = {more["binary"]: length}
+        extra["parameters"] = [{"name": more["binary"], "in": "header", **length}]
     return {
         "summary": summary,
         "tags": [tag],
@@ -96,14 +116,21 @@ def operation(
     }
 
 
-def describe(app: FastAPI, limits: RequestLimits) -> Json:
+def describe(app: FastAPI, limits: RequestLimits, dialects: Dialects) -> Json:
     """The OpenAPI document. A call takes about 100 ms, so it must not run on the event loop."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, methods in document["paths"].items():
+        dialect = dialects.of(path)
+        is_open = path in OPEN_PATHS or (dialect is not None and path in dialect.open_paths)
         for each in methods.values():
             each["parameters"] = _path_parameters(path) + each.get("parameters", [])
+            if not is_open:
+                each["security"] = _SECURITY.get(each["tags"][0], _KEY)
     schemas = {**_schemas(_bodies, _BodySchemas), **_schemas(_answers, _Schemas)}
-    document["components"] = {"schemas": dict(sorted(schemas.items()))}
+    document["components"] = {
+        "schemas": dict(sorted(schemas.items())),
+        "securitySchemes": _SECURITY_SCHEMES,
+    }
     described: Json = limit_schema(document, limits)
     return described
 

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from app.api.docs_page import POLICY, docs_page
 from app.api.http.error_table import OrjsonResponse
+from app.api.native.answers import ErrorAnswer
 from app.api.openapi import Errors, operation
 from app.api.page import page_paths
 from app.api.service import Service
@@ -31,6 +32,7 @@ class ProbeAnswer(TypedDict):
     status: Annotated[str, Field(description="ok, or the reason for status 503")]
 
 
+_NO_KEY = Errors(ErrorAnswer, {401: "the request has no API key", 403: "the API key is unknown"})
 _NOT_OK = Errors(ProbeAnswer, {NOT_READY_STATUS: "the probe fails; `status` says why"})
 
 
@@ -50,7 +52,7 @@ def add_probes(router: APIRouter, service: Service) -> None:
     async def readyz() -> Response:
         return _probe(service.why_not_ready())
 
-    @router.get("/metrics", **operation(TAG, "Prometheus metrics", "text/plain"))
+    @router.get("/metrics", **operation(TAG, "Prometheus metrics", "text/plain", errors=_NO_KEY))
     async def metrics() -> Response:
         await service.usage.refresh_for_scrape()
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
@@ -64,7 +66,9 @@ def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
     document = functools.cache(describe)
     page = functools.cache(lambda: docs_page(document()))
 
-    @router.get("/openapi.json", **operation(TAG, "This description of the API", "application/json"))
+    @router.get(
+        "/openapi.json", **operation(TAG, "This description of the API", "application/json", errors=_NO_KEY)
+    )
     async def openapi() -> Response:
         return OrjsonResponse(await asyncio.to_thread(document))
 

@@ -10,6 +10,15 @@ export class DocumentCard {
     parts.close.addEventListener("click", onClose);
   }
 
+  /** Show that a file waits for the server. */
+  showWait(file) {
+    const { box, state, hint, close } = this.parts;
+    state.textContent = `${file.name} will be translated when the server is ready.`;
+    hint.textContent = `${sizeOf(file.size)}.`;
+    close.textContent = "Cancel";
+    box.hidden = false;
+  }
+
   /** Show that the server is translating a file. language: the target language. */
   showWork(file, language) {
     this.hide();

@@ -22,28 +22,40 @@ function headers() {
 }
 
 function authorization() {
-  const key = storedKey();
   return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+let key = ""; // the API key of this tab; "" without one
+try {
+  key = sessionStorage.getItem("key") ?? "";
+} catch {
+  // Without access to storage, the key is kept until the page is closed.
 }
 
 /** The API key of this tab; "" without one. */
 export function storedKey() {
+  return key;
+}
+
+/** Keep an API key until the tab is closed; "" removes it. Returns false for a key that no header can carry. */
+export function keepKey(newKey) {
   try {
-    return sessionStorage.getItem("key") ?? "";
+    new Headers({ Authorization: newKey });
   } catch {
-    return "";
+    return false;
   }
+  key = newKey;
+  try {
+    sessionStorage.setItem("key", key);
+  } catch {
+    // no access to storage
+  }
+  return true;
 }
 
-/** Store an API key until the tab is closed; "" removes it. */
-export function keepKey(key) {
-  if (key) sessionStorage.setItem("key", key);
-  else sessionStorage.removeItem("key");
-}
-
-/** Send a GET request and return the parsed body. Throws ServerError. */
-export async function get(path) {
-  return read(await send(path, { headers: headers() }));
+/** Send a GET request and return the parsed body. needsKey: whether to send the API key. Throws ServerError. */
+export async function get(path, { needsKey = true } = {}) {
+  return read(await send(path, { headers: needsKey ? authorization() : {} }));
 }
 
 /** Send a POST request and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */

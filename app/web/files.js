@@ -31,8 +31,9 @@ export function sizeOf(numBytes) {
 }
 
 /**
- * Read a file. Returns {text, isMarkup} for a text to show and translate, null for a file that the server translates.
- * facts: of assets/server.json. Throws FileRefused.
+ * Read a file. Returns {text, isMarkup} for a text to show and translate, {copy} for a file that the server translates.
+ * copy: a File in memory, because a file on disk can change until it is sent. facts: of assets/server.json. Throws
+ * FileRefused.
  */
 export async function readFile(file, facts) {
   const suffix = suffixOf(file.name);
@@ -44,7 +45,7 @@ export async function readFile(file, facts) {
     );
   }
   const isDocument = facts.file_suffixes.includes(suffix);
-  const text = file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER ? await utf8(file) : null;
+  const text = file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER ? utf8(await contentOf(file)) : null;
   if (text !== null && [...text].length <= facts.max_characters) return { text, isMarkup: suffix.startsWith(".htm") };
   if (isDocument) return documentOf(file, facts);
   if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
@@ -83,20 +84,30 @@ function suffixOf(name) {
   return /\.[^.]+$/.exec(name.toLowerCase())?.[0] ?? "";
 }
 
-function documentOf(file, facts) {
+async function documentOf(file, facts) {
   if (file.size > facts.max_file_bytes) {
     throw new FileRefused(
       `${file.name} is larger than the ${sizeOf(facts.max_file_bytes)} that this server accepts. ` +
         "Split it into smaller files.",
     );
   }
-  return null;
+  return { copy: new File([await contentOf(file)], file.name, { type: file.type }) };
 }
 
-/** The text of a file; null if it is not text in UTF-8. */
-async function utf8(file) {
+async function contentOf(file) {
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    return await file.arrayBuffer();
+  } catch {
+    throw new FileRefused(
+      `${file.name} could not be read: it is a folder, or it has been changed or deleted. Open it again.`,
+    );
+  }
+}
+
+/** The text of a content; null if it is not text in UTF-8. */
+function utf8(content) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
     return text.includes("\0") ? null : text;
   } catch {
     return null;

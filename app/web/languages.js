@@ -32,11 +32,13 @@ export class Languages {
     });
   }
 
-  /** Offer the served pairs. pairs: [{source, target}]. */
+  /** Offer the served pairs, and keep the chosen languages if they are served. pairs: [{source, target}]. */
   serve(pairs) {
     this.pairs = pairs;
+    const chosen = this.source;
     const sources = inOrder(pairs.map((pair) => pair.source));
     this.from.replaceChildren(new Option("Detect language", AUTO), ...sources.map(optionOf));
+    if (sources.includes(chosen)) this.from.value = chosen;
     this.#offerTargets();
   }
 

@@ -22,14 +22,18 @@ export class Options {
     });
   }
 
-  /** Show the beam widths for a model, and select its default, within the server's limit maxBeamSize. */
+  /**
+   * Show the beam widths for a model, within the server's limit maxBeamSize. Keep the chosen width; at first, select
+   * the model's default.
+   */
   setModel(model, maxBeamSize) {
     const { beam } = this.parts;
-    const selected = Math.min(model.defaults.beam_size, maxBeamSize);
-    const widths = [...new Set([...WIDTHS, selected])].filter((width) => width <= maxBeamSize);
+    const chosen = Number(beam.value);
+    const standard = Math.min(model.defaults.beam_size, maxBeamSize);
+    const widths = [...new Set([...WIDTHS, standard])].filter((width) => width <= maxBeamSize);
     widths.sort((one, other) => one - other);
     beam.replaceChildren(...widths.map((width) => new Option(width === 1 ? "1 (greedy)" : width, width)));
-    beam.value = selected;
+    beam.value = widths.includes(chosen) ? chosen : standard;
     this.#explainBeam();
     this.#explainTerms();
   }

@@ -26,6 +26,7 @@ const count = new Intl.NumberFormat("en");
 let facts = null; // the server's settings, from assets/server.json; null until they are loaded
 let models = new Models();
 let shown = null; // the shown translation: {answer, request, language}; null for none
+let opened = null; // the file in place of a text: {file, isDone}, isDone: its translation is shown; null for none
 let speaking = 0;
 
 const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
@@ -85,12 +86,14 @@ const latest = new LatestRequest({
 /** Translate the text. atOnce: without waiting for a pause in typing. */
 function translate({ atOnce = false } = {}) {
   const text = source.value.toWellFormed();
+  const isEmpty = text.trim() === "";
   showSourceLength(text);
   choices.close();
+  if (!isEmpty) closeFile();
+  if (!models.areKnown || opened) return; // `begin` goes on when the models are known; a file is not a text
   problem.hide();
-  if (!models.areKnown) return;
   const length = [...text].length;
-  if (text.trim() === "" || length > facts.max_characters) {
+  if (isEmpty || length > facts.max_characters) {
     latest.supersede();
     clearTarget();
     if (length > facts.max_characters) {
@@ -110,7 +113,6 @@ function translate({ atOnce = false } = {}) {
     },
   };
   byId("nothing").hidden = true;
-  card.hide();
   byId("target").classList.add("stale");
   byId("target").setAttribute("aria-busy", "true");
   clearTimeout(speaking);
@@ -147,7 +149,6 @@ function endProgress() {
 }
 
 function showDraft(text) {
-  choices.close();
   for (const id of ["copy", "empty"]) byId(id).hidden = true;
   byId("target").classList.remove("stale");
   byId("target").lang = languages.target;
@@ -169,7 +170,6 @@ function showDone(request, result) {
 }
 
 function showAnswer(answer, request) {
-  choices.close(); // they are those of the translation that was shown before
   const language = request.body.target;
   const isMarkup = request.body.format === "html";
   shown = { answer, request, language };
@@ -178,7 +178,7 @@ function showAnswer(answer, request) {
   byId("empty").hidden = true;
   byId("nothing").hidden = !isEmpty;
   byId("copy").hidden = isEmpty;
-  source.lang = answer.source;
+  source.lang = byId("mirror").lang = answer.source; // the language decides where lines break
   byId("target").lang = language;
   byId("target").classList.toggle("markup", isMarkup);
   target.show(answer, language, { isPlain: isMarkup });
@@ -206,8 +206,9 @@ function showProblem(error, again = () => (models.areKnown ? translate({ atOnce:
 
 // ---- alternatives
 
-/** Offer alternatives to the word at `start`. element: the word's element. */
+/** Offer alternatives to the word at `start`, unless the translation is outdated. element: the word's element. */
 async function offerAlternatives(start, element) {
+  if (byId("target").classList.contains("stale")) return;
   const { answer, request, language } = shown;
   const index = segmentAt(answer, start);
   const segment = answer.segments[index];
@@ -243,10 +244,10 @@ function takeAlternative({ index, part, start }) {
 
 // ---- start
 
-/** Load the server's facts and models, then translate the text that the page already has. */
+/** Load the server's facts and models, then translate the text or the file that the page already has. */
 async function begin() {
   try {
-    facts ??= await get("assets/server.json");
+    facts ??= await get("assets/server.json", { needsKey: false });
     byId("key-form").hidden = !facts.needs_key;
     offerFormats(byId("file"), facts);
     byId("docs").hidden = !facts.has_docs || facts.needs_key;
@@ -266,26 +267,50 @@ async function begin() {
   languages.serve(models.pairs);
   options.setModel(models.list[0], facts.max_beam_size);
   byId("example").hidden = !models.pairs.some((pair) => pair.source === "en");
-  translate({ atOnce: true });
+  if (opened && !opened.isDone) takeFile(opened.file);
+  else translate({ atOnce: true });
 }
 
+/** Replace the text or the file by a text. */
 function setText(text) {
+  closeFile();
   source.value = text;
   translate({ atOnce: true });
 }
 
+function closeFile() {
+  if (!opened) return;
+  opened = null;
+  card.hide();
+  byId("empty").hidden = false;
+}
+
+/**
+ * Replace the text by a file. The text of a short file is shown; the server translates other files. New input cancels
+ * this. Before the models are known the file waits for `begin`.
+ */
 async function takeFile(file) {
-  if (!facts || !models.areKnown) return;
+  setText("");
+  const work = { file, isDone: false };
+  opened = work;
+  byId("empty").hidden = true;
+  if (!models.areKnown) {
+    card.showWait(file);
+    return;
+  }
   try {
-    const text = await readFile(file, facts);
-    if (text === null) await takeDocument(file);
-    else {
-      options.isMarkup = text.isMarkup;
-      setText(text.text);
+    const { text, isMarkup, copy } = await readFile(file, facts);
+    if (opened !== work) return;
+    if (copy) {
+      work.file = copy;
+      await sendFile(work);
+    } else {
+      options.isMarkup = isMarkup;
+      setText(text);
     }
   } catch (error) {
     if (!(error instanceof FileRefused)) throw error;
-    refuseFile(error.message);
+    if (opened === work) refuseFile(error.message);
   }
 }
 
@@ -295,35 +320,45 @@ function refuseFile(message) {
   problem.show(message);
 }
 
-/** Send a file to the server to translate it. New input cancels the request. */
-async function takeDocument(file) {
+/** Send the opened file to the server to translate it. */
+async function sendFile(work) {
+  const { file } = work;
   const languagesNow = { source: languages.source, target: languages.target };
-  setText("");
   const { signal } = latest.controller;
-  byId("empty").hidden = true;
   card.showWork(file, languagesNow.target);
   try {
     const blob = await translateFile(file, languagesNow, signal);
     if (signal.aborted) return;
     problem.reset();
+    work.isDone = true;
     byId("spoken").lang = "en";
     byId("spoken").textContent = card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms });
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
     const canRetry = error.retryAfterS !== null || error.status === 401 || error.status === 403;
-    if (canRetry) showProblem(error, () => takeDocument(file));
+    if (canRetry) showProblem(error, () => takeFile(file));
     else refuseFile(refusalOf(file, error, languagesNow));
   }
 }
 
 function swap() {
-  // An outdated translation must not replace the text that is being typed.
-  const isCurrent = shown?.answer.sourceText === source.value.toWellFormed();
-  const text = isCurrent ? shown.answer.text : source.value;
+  // A translation of another text, or from or into another language, must not become the text.
+  const isCurrent =
+    shown?.answer.sourceText === source.value.toWellFormed() &&
+    shown.request.body.source === languages.source &&
+    shown.language === languages.target;
   if (!languages.swap()) return;
   options.swapTerms();
-  setText(text);
+  if (isCurrent) source.value = shown.answer.text;
+  translate({ atOnce: true });
+}
+
+function useKey(event) {
+  event.preventDefault();
+  problem.hide();
+  if (keepKey(byId("key").value.trim())) begin();
+  else problem.show("The API key is wrong.");
 }
 
 function listen() {
@@ -343,12 +378,7 @@ function listen() {
   byId("copy").addEventListener("click", () => {
     copyText(shown.answer.text, { box: byId("target"), button: byId("copy") });
   });
-  byId("key-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    keepKey(byId("key").value.trim());
-    problem.hide();
-    begin();
-  });
+  byId("key-form").addEventListener("submit", useKey);
   takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile);
   chooseTheme(byId("theme"));
 }

@@ -39,6 +39,7 @@ from benchmarks.engine.cases import (
 )
 from benchmarks.engine.compare import ComparisonOptions, compare, print_progress
 from benchmarks.engine.floor import Machine, measure_machine
+from benchmarks.engine.goals import LEAST_TRIAL_S
 from benchmarks.engine.rates import search_rates
 from benchmarks.engine.report import render
 from benchmarks.engine.weights import ModelPair, discard, prepare, random_model, trained_model
@@ -57,7 +58,7 @@ FULL: dict[str, Any] = {
     "num_rounds": 5,
     "case_budget": 5.0,
     "num_corpus": 500,
-    "arrivals": 5.0,
+    "arrivals": LEAST_TRIAL_S,
 }
 QUICK: dict[str, Any] = {
     "vocab_sizes": "8000",
@@ -66,7 +67,7 @@ QUICK: dict[str, Any] = {
     "num_rounds": 3,
     "case_budget": 1.0,
     "num_corpus": 100,
-    "arrivals": 1.0,
+    "arrivals": 0.0,
 }
 
 
@@ -128,7 +129,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrivals",
         type=float,
         metavar="S",
-        help=f"seconds of Poisson arrivals at each rate; 0: no arrivals ({_defaults('arrivals')})",
+        help=f"seconds of Poisson arrivals at each rate, at least {LEAST_TRIAL_S:g}; 0: no arrivals "
+        f"({_defaults('arrivals')})",
     )
 
 
@@ -262,6 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, value in (QUICK if args.quick else FULL).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.arrivals and args.arrivals < LEAST_TRIAL_S:
+        parser.error(
+            f"--arrivals must be 0 or at least {LEAST_TRIAL_S:g}, ten times the limit of the latency"
+        )
     try:
         bundle = load_bundle(args.bundle or find_bundles(load_settings())[0])
     except (BundleError, SettingsError) as error:
@@ -285,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cpu_vendor() -> str:
-    """The processor's vendor. CTranslate2 packs its weights on `GenuineIntel` only."""
+    """The processor's vendor. By default, CTranslate2 has MKL on `GenuineIntel` only."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
 

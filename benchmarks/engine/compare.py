@@ -73,6 +73,8 @@ def compare(
                 "layout": layout.describe(),
                 "alone_ms": statistics.median(done.times_s) * 1e3 / case.num_groups,
                 "peer_choice": found.choice.describe(),
+                "peer_backend": found.choice.backend,
+                "peer_settings": asdict(found.choice.settings),
                 "peer_tried": found.tried,
                 "calls_a_turn": job.num_calls,
                 "equal_ids": _share_equal(turns[-1], job),

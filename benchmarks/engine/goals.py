@@ -8,6 +8,11 @@ from typing import Any
 
 Row = dict[str, Any]
 
+# Seconds. An engine sustains a rate of arrivals if the 95th percentile of the latency is at most LIMIT_S.
+LIMIT_S = 1.0
+# The least length in seconds of a trial of arrivals. In a shorter one, a queue that grows is still short at the end.
+LEAST_TRIAL_S = 10 * LIMIT_S
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -115,13 +120,19 @@ GOALS = (
 )
 
 
+def valid_arrivals(result: dict[str, Any]) -> list[Row]:
+    """The rows of arrivals whose trials are long enough. Those of earlier versions do not name the length."""
+    return [row for row in result["arrivals"] if row.get("trial_s", 0.0) >= LEAST_TRIAL_S]
+
+
 GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it")
 
 
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
     """A line for each goal that has a case in the precision, with the columns of GOAL_HEADER."""
     for goal in GOALS:
-        rows = [row for row in result[goal.rows] if goal.applies_to(row) and row["precision"] == precision]
+        of_kind = valid_arrivals(result) if goal.rows == "arrivals" else result[goal.rows]
+        rows = [row for row in of_kind if goal.applies_to(row) and row["precision"] == precision]
         measured = [(row, value) for row in rows if (value := goal.figure(row)) is not None]
         if not measured:
             continue

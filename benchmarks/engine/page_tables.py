@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import server_tables
 from benchmarks.engine.goals import GOAL_HEADER, goal_lines
-from benchmarks.engine.report import INTEL, table
+from benchmarks.engine.report import arrivals_text, packing, table, tried_backends
 
 Row = dict[str, Any]
 PRECISIONS = ("int8", "fp32")
@@ -20,7 +20,6 @@ PRECISIONS = ("int8", "fp32")
 def measured_on(result: dict[str, Any]) -> str:
     """The machine, the versions and the command, one fact per line."""
     machine, options, measured = result["machine"], result["plan"], result["measured"]
-    packs = "packs its weights once" if machine["vendor"] == INTEL else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in measured["products_per_s"].items())
     reads = ", ".join(f"{size} MiB: {rate / 1e9:.0f}" for size, rate in measured["bytes_per_s"].items())
     facts = [
@@ -28,7 +27,8 @@ def measured_on(result: dict[str, Any]) -> str:
         f"System: Linux {machine['kernel']}; load average before the run {machine['load_average_before']}.",
         f"Run: {machine['measured_at']}, {result['seconds']:.0f} s, commit {result['commit']}.",
         f"Each side: {options['num_threads']} threads. Transduce: {options['num_rows']} cache rows.",
-        f"CTranslate2 {packs} on this processor.",
+        packing(result),
+        f"Backends of CTranslate2 that were tried: {tried_backends(result)}.",
         f"Multiply-adds of ONNX Runtime's own matrix product, 10^9 a second: {rates}.",
         f"Repeated reads of an array, GB/s by its size: {reads}.",
         f"Versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}.",
@@ -46,8 +46,12 @@ def goals_tables(result: dict[str, Any]) -> str:
     )
 
 
-def arrivals_table(rows: Sequence[Row]) -> str:
-    """The highest arrival rates, one line per beam size."""
+def arrivals_table(result: dict[str, Any]) -> str:
+    """The highest arrival rates, one line per beam size, or why they are left out."""
+    return arrivals_text(result, _arrivals_table)
+
+
+def _arrivals_table(rows: Sequence[Row]) -> str:
     header = ("model", "beam", "Transduce, sentences/s", "CTranslate2, sentences/s", "times as many")
     return table(
         header,

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.engine.cases import SEED, shuffle
 from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, print_progress
+from benchmarks.engine.goals import LIMIT_S
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, ModelPair
 from benchmarks.engine.worker import Worker
 
-# Seconds. An engine sustains a rate if the 95th percentile of the latency is at most LIMIT_S.
-LIMIT_S = 1.0
 # Each rate is the highest one that has succeeded times a factor, first COARSE, then FINE. The result is exact to the
 # factor FINE, unless MAX_TRIALS ends the search.
 COARSE, FINE = 1.25, 1.08
@@ -136,7 +136,7 @@ def search_rates(
                     "beam_size": row["beam_size"],
                     "max_target_length": row["max_target_length"],
                 }
-                choice = _choose_peer(
+                choice = choose_peer(
                     pool, row, arrival_options, seconds=seconds / 2, num_threads=options.num_threads
                 )
                 searches = {
@@ -151,7 +151,7 @@ def search_rates(
                         time.sleep(REST_S)
                         worker = ours if name == "ours" else pool.worker(choice.backend)
                         search.record(worker.arrive(arrivals, None if name == "ours" else choice.settings))
-                results.append(_result(prepared, row, searches, choice))
+                results.append(_result(prepared, row, searches, choice, seconds=seconds))
                 print_progress(
                     f"arrivals {results[-1]['ours_per_s']:.0f}/s, peer {results[-1]['peer_per_s']:.0f}/s"
                 )
@@ -160,28 +160,36 @@ def search_rates(
     return results
 
 
-def _choose_peer(
+def choose_peer(
     pool: PeerPool, row: dict[str, Any], arrival_options: dict[str, Any], *, seconds: float, num_threads: int
 ) -> Choice:
     """Choose CTranslate2's settings.
 
-    The backend is the fastest one on the first sentences of the corpus. The threads are the faster of two divisions:
-    one batch at a time with all threads, or several batches at once with one thread each. Both are tried at the same
-    rate for `seconds` seconds.
+    The backend is that of the whole corpus. Two divisions of the threads are tried: one batch at a time with all
+    threads, or several batches at once with one thread each. Each is tried with the batches of the whole corpus, and
+    with all sentences of a call in one batch. All are tried at the same rate for `seconds` seconds.
     """
-    backend = row["peer_tried"][0]["backend"]
+    of_corpus = Choice(row["peer_backend"], PeerSettings(**row["peer_settings"]))
     trials = []
     for inter_threads, intra_threads in sorted({(1, num_threads), (num_threads, 1)}):
-        choice = Choice(backend, PeerSettings(inter_threads, intra_threads))
-        arrivals = arrivals_at(CHOICE_SHARE * row["peer_sentences_per_s"], seconds=seconds, **arrival_options)
-        result = pool.worker(backend).arrive(arrivals, choice.settings)
-        trials.append((percentile(result, 0.95), percentile(result, 0.5), inter_threads, choice))
+        divided = replace(of_corpus.settings, inter_threads=inter_threads, intra_threads=intra_threads)
+        for settings in dict.fromkeys((divided, PeerSettings(inter_threads, intra_threads))):
+            choice = replace(of_corpus, settings=settings)
+            rate = CHOICE_SHARE * row["peer_sentences_per_s"]
+            arrivals = arrivals_at(rate, seconds=seconds, **arrival_options)
+            result = pool.worker(choice.backend).arrive(arrivals, settings)
+            trials.append((percentile(result, 0.95), percentile(result, 0.5), choice))
     # The smaller p95 wins, then the smaller p50.
-    return min(trials, key=lambda trial: trial[:3])[3]
+    return min(trials, key=lambda trial: trial[:2])[2]
 
 
 def _result(
-    prepared: ModelPair, row: dict[str, Any], searches: dict[str, ArrivalRateSearch], choice: Choice
+    prepared: ModelPair,
+    row: dict[str, Any],
+    searches: dict[str, ArrivalRateSearch],
+    choice: Choice,
+    *,
+    seconds: float,
 ) -> dict[str, Any]:
     """The highest rates as a row of the benchmark's JSON file."""
     ours, theirs = searches["ours"].highest, searches["peer"].highest
@@ -189,6 +197,7 @@ def _result(
         "model": prepared.name,
         "precision": prepared.precision,
         "beam_size": row["beam_size"],
+        "trial_s": seconds,
         "ours_per_s": ours,
         "peer_per_s": theirs,
         "ratio": ours / theirs if theirs else None,

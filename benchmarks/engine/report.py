@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from benchmarks.engine.goals import LEAST_TRIAL_S, valid_arrivals
 
 INTEL = "GenuineIntel"
 
@@ -13,11 +15,9 @@ TIMES = """## Times
 Median milliseconds for a group of sentences in one call. The ratio is CTranslate2's median over Transduce's. It is
 above 1 where Transduce is faster. `rounds` has the lowest and the highest ratio of a round. `equal` is the share of
 sentences for which both engines return the same subwords."""
-ARRIVALS = """## Arrivals
-
-Sentences of `benchmarks/sentences.tsv` arrive at Poisson times. The table has the highest rate at which the 95th
-percentile of the latency is at most 1 s. Latency counts from the time when a sentence is due. CTranslate2 has a window
-batcher (5 ms, at most 32 sentences)."""
+ARRIVALS = """Sentences of `benchmarks/sentences.tsv` arrive at Poisson times. The table has the highest rate at which
+the 95th percentile of the latency is at most 1 s. Latency counts from the time when a sentence is due. CTranslate2 has
+a window batcher (5 ms, at most 32 sentences)."""
 WHERE = """## Where Transduce's time goes
 
 These are times of the engine in one process, even where several processes are faster. The floor is a lower bound: the
@@ -40,7 +40,7 @@ def render(result: dict[str, Any]) -> str:
         f"```\n{result['command']}\n```",
         TIMES,
         times_table(cases),
-        *((ARRIVALS, arrivals_table(result["arrivals"])) if result["arrivals"] else ()),
+        *(("## Arrivals", arrivals_text(result, arrivals_table)) if result["arrivals"] else ()),
         WHERE,
         where_table(cases),
         OPERATORS,
@@ -53,8 +53,6 @@ def measured_on(result: dict[str, Any]) -> str:
     """The machine, the versions, and how CTranslate2 runs on this machine."""
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    is_intel = machine["vendor"] == INTEL
-    packing = "packs its weights once" if is_intel else "packs its weights in every product"
     rates = ", ".join(f"{name} {rate / 1e9:.0f} G/s" for name, rate in measured["products_per_s"].items())
     reads = ", ".join(f"{size} MiB {rate / 1e9:.0f} GB/s" for size, rate in measured["bytes_per_s"].items())
     return (
@@ -62,9 +60,40 @@ def measured_on(result: dict[str, Any]) -> str:
         f"{machine['kernel']}; commit {result['commit']}; {packages}; {machine['measured_at']}, load before "
         f"{machine['load_average_before']}; the run took {result['seconds']} s; {options['num_threads']} threads for "
         f"each engine, {options['num_rows']} cache rows.\n\n"
-        f"CTranslate2 {packing} on this processor. Its backend, threads and batch sizes are the fastest of those tried "
-        f"for each case.\n\n"
+        f"{packing(result)} The run tried its backends {tried_backends(result)}. For each case, its backend, "
+        f"threads and batch sizes are the fastest of those tried.\n\n"
         f"Multiply-adds of ONNX Runtime's own matrix product: {rates}. Repeated reads of an array: {reads}."
+    )
+
+
+def packing(result: dict[str, Any]) -> str:
+    """When CTranslate2 packs its weights, and how many cases of the result have MKL."""
+    cases, vendor = result["cases"], result["machine"]["vendor"]
+    sentence = "Without Intel's MKL, CTranslate2 packs its weights in every product."
+    if not any(_has_mkl(trial["backend"], vendor) for row in cases for trial in row["peer_tried"]):
+        return f"{sentence} This run did not try MKL."
+    chosen = sum(_has_mkl(row["peer_choice"].partition(":")[0], vendor) for row in cases)
+    return f"{sentence} The fastest settings have MKL in {chosen} of {len(cases)} cases."
+
+
+def _has_mkl(backend: str, vendor: str) -> bool:
+    """Whether CTranslate2 has MKL in a backend. Results of earlier versions have backends without CT2_USE_MKL."""
+    return "CT2_USE_MKL=1" in backend or ("CT2_USE_MKL" not in backend and vendor == INTEL)
+
+
+def tried_backends(result: dict[str, Any]) -> str:
+    """The backends of CTranslate2 that any case of the result tried."""
+    names = {trial["backend"] for row in result["cases"] for trial in row["peer_tried"]}
+    return ", ".join(name if name == "default" else f"`{name}`" for name in sorted(names))
+
+
+def arrivals_text(result: dict[str, Any], table_of: Callable[[Sequence[dict[str, Any]]], str]) -> str:
+    """The table of the rates of arrivals, or a sentence that says why it is left out."""
+    if rows := valid_arrivals(result):
+        return table_of(rows)
+    return (
+        "The rates of arrivals of this run are left out. Its trials are shorter than "
+        f"{LEAST_TRIAL_S:g} s, ten times the limit of the latency, so a growing queue may stay short."
     )
 
 
@@ -107,9 +136,9 @@ def times_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def arrivals_table(rows: Sequence[dict[str, Any]]) -> str:
-    """The highest arrival rates, one line per beam size."""
+    """What the rates of arrivals are, and the highest ones, one line per beam size."""
     header = ("model", "", "beam", "Transduce /s", "CTranslate2 /s", "ratio", "CTranslate2's settings")
-    return table(
+    lines = table(
         header,
         (
             (
@@ -124,6 +153,7 @@ def arrivals_table(rows: Sequence[dict[str, Any]]) -> str:
             for row in rows
         ),
     )
+    return f"{ARRIVALS}\n\n{lines}"
 
 
 def where_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.cases import Case, trial_job
 from benchmarks.engine.jobs import Job, JobResult, PeerSettings
 from benchmarks.engine.worker import Worker
 
-# CTranslate2 chooses its backend from the environment at import, so each backend has its own process.
+# CTranslate2 chooses its backend from the environment at import, so each backend has its own process. With Intel's MKL
+# it packs the weights once. By default it has MKL on Intel's processors only, and AVX2 even where there is AVX-512.
 BACKENDS: dict[str, dict[str, str]] = {
-    "default": {},
+    "CT2_USE_MKL=1": {"CT2_USE_MKL": "1"},
     "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
-    "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
-    "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
+    "CT2_USE_MKL=1 CT2_FORCE_CPU_ISA=AVX512": {"CT2_USE_MKL": "1", "CT2_FORCE_CPU_ISA": "AVX512"},
+    "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX512": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX512"},
 }
+# The processor's flags that CTranslate2 needs for `CT2_FORCE_CPU_ISA=AVX512`.
+AVX512_FLAGS = frozenset({"avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"})
 # For small groups the best number of threads depends on the group. From this number of sentences on it is stable, so
 # later cases of this beam size, corpora included, try only its fastest pairs of backend and threads.
 STABLE_FROM = 8
@@ -59,7 +63,7 @@ class PeerPool:
     def __init__(self, model: str, compute_type: str, *, num_threads: int, is_quick: bool) -> None:
         self._arguments = {"model": model, "compute_type": compute_type}
         self._num_threads = num_threads
-        self._backends = list(BACKENDS)[:2] if is_quick else list(BACKENDS)
+        self._backends = backends_of(cpu_flags())[: 2 if is_quick else None]
         self._workers: dict[str, Worker] = {}
         # By beam size: the pairs of a backend and a number of workers (inter_threads) that the next case tries.
         self._kept: dict[int, set[tuple[str, int]]] = {}
@@ -123,6 +127,21 @@ class PeerPool:
                 if kept is None or (backend, inter) in kept:
                     for size, batch_type in _batches(case, inter):
                         yield Choice(backend, PeerSettings(inter, intra, size, batch_type))
+
+
+def backends_of(flags: Set[str]) -> list[str]:
+    """The backends that a processor with these flags can run. Those of AVX2 come first."""
+    return [
+        name
+        for name, environment in BACKENDS.items()
+        if "CT2_FORCE_CPU_ISA" not in environment or flags >= AVX512_FLAGS
+    ]
+
+
+def cpu_flags() -> frozenset[str]:
+    """The flags of this processor, as Linux names them."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
 
 
 def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:

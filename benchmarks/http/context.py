@@ -55,7 +55,7 @@ class Effort:
 
 
 FULL = Effort(
-    num_starts=3, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=6, search_s=200.0,
+    num_starts=3, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=6, search_s=600.0,
     num_bimodal=3, bimodal_s=12.0, num_quality=200, num_ten_words=60, scaling_s=4.0, is_quick=False,
 )  # fmt: skip
 QUICK = Effort(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ Parts = dict[str, Any]
 # Goodput, at least, as a multiple of the best other server's. The p99 of short sentences, at most, as a share of
 # that of CTranslate2 with the window batcher. Memory, at most, as a multiple of the smallest.
 LEAST_GOODPUT, MOST_P99, MOST_MEMORY = 2.5, 0.1, 2.0
+# A p95, a p99 and a ratio of goodputs are stated only for a run with at least this number of requests.
+LEAST_FOR_P95, LEAST_FOR_P99, LEAST_FOR_RATIO = 100, 300, 100
 # The largest overhead of a ten-word request: a share of its time (base size), and milliseconds (bundled model).
 MOST_SHARE, MOST_MS = 0.15, 2.0
 
@@ -60,16 +63,66 @@ def _goodput(part: Parts | None, where: str) -> Finding:
     )
     if part is None:
         return Finding(name, goal, "not measured", None)
-    ours = part["goodput"][OURS]["per_s"]
-    peer, best = max((found["per_s"], each) for each, found in part["goodput"].items() if each != OURS)
-    if not best or not peer:
-        return Finding(name, goal, f"{ours:.1f}/s; no peer kept the objective at any rate tried", ours > 0)
+    ours = part["goodput"][OURS]
+    peers = {each: found for each, found in part["goodput"].items() if each != OURS}
+    best = max(peers, key=lambda each: float(peers[each]["per_s"]))
+    if not peers[best]["per_s"]:
+        words = f"{ours['per_s']:.1f}/s; no peer kept the objective at any rate tried"
+        return Finding(name, goal, words, ours["per_s"] > 0)
+    low, high = ratio_of(ours, peers.values())
+    late = [f"{trial['rate']:.1f}/s" for found in (ours, peers[best]) for trial in late_bounds(found)]
     return Finding(
         name,
         goal,
-        f"{ours / peer:.2f} times, {ours:.1f}/s against {peer:.1f}/s of {title_of(best)}",
-        ours >= LEAST_GOODPUT * peer,
+        f"{range_text(low, high, 2)} times, {_rates(ours)}/s against {_rates(peers[best])}/s of {title_of(best)}"
+        + (f"; the tester sent requests late at {' and '.join(late)}" if late else ""),
+        low >= LEAST_GOODPUT,
     )
+
+
+def ratio_of(ours: Parts, peers: Iterable[Parts]) -> tuple[float, float]:
+    """The least and the largest ratio of Transduce's goodput and the best peer's that the searches allow.
+
+    ours, peers: searches' results. A goodput lies between the highest rate that held and the lowest that failed.
+    """
+    found = list(peers)
+    most = max(_failed_at(each) for each in found)
+    least = max(float(each["per_s"]) for each in found)
+    return float(ours["per_s"]) / most, _failed_at(ours) / least if least else math.inf
+
+
+def _failed_at(found: Parts) -> float:
+    """The lowest rate that failed. Infinite if none failed."""
+    return math.inf if found["failed_at"] is None else float(found["failed_at"])
+
+
+def range_text(low: float, high: float, digits: int) -> str:
+    """An interval as text. high may be infinite, and low 0 if it is not known."""
+    if math.isinf(high):
+        return f"at least {low:.{digits}f}"
+    return f"{low:.{digits}f} to {high:.{digits}f}" if low else f"at most {high:.{digits}f}"
+
+
+def _rates(found: Parts) -> str:
+    """The interval of a goodput."""
+    return range_text(float(found["per_s"]), _failed_at(found), 1)
+
+
+def trial_at(found: Parts, rate: float | None) -> Parts | None:
+    """The trial that counts at a rate, which is the last one. None if there is none."""
+    trials = [each for each in found["trials"] if each["rate"] == rate]
+    return trials[-1] if trials else None
+
+
+def late_bounds(found: Parts) -> list[Parts]:
+    """Of the trials that gave the highest rate that held and the lowest that failed, those with a late tester."""
+    bounds = (trial_at(found, found[name]) for name in ("per_s", "failed_at"))
+    return [each for each in bounds if each is not None and each["is_tester_late"]]
+
+
+def num_answers(found: Parts) -> int:
+    """The answers of all rounds of closed-loop clients."""
+    return sum(each["num_answers"] for each in found["rounds"])
 
 
 def _bimodal(part: Parts | None) -> Finding:
@@ -161,7 +214,6 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
     names = [name for name in part["alone"] if name != ECHO]
     rules: list[tuple[str, Callable[[str], float], bool]] = [
         (f"median latency of one stream, {where}, ms", lambda name: part["alone"][name]["p50_ms"], True),
-        (f"p95 latency of one stream, {where}, ms", lambda name: part["alone"][name]["p95_ms"], True),
         (f"saturation, {where}, answers/s", lambda name: part["saturated"][name]["per_s"], False),
         (
             f"memory after load (PSS), {where}, MB",
@@ -180,6 +232,10 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
         )
     for title, value, is_less_better in rules:
         yield Figure(title, {name: value(name) for name in names}, is_less_better)
+    enough = [name for name in names if num_answers(part["alone"][name]) >= LEAST_FOR_P95]
+    if OURS in enough:
+        p95_ms = {name: part["alone"][name]["p95_ms"] for name in enough}
+        yield Figure(f"p95 latency of one stream, {where}, ms", p95_ms, is_less_better=True)
     scores = (part["quality"] or {}).get("servers", {})
     for score in ("bleu", "chrf") if scores else ():
         yield Figure(

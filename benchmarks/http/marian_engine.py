@@ -1,12 +1,13 @@
-"""Marian as an engine of the peers' HTTP server: a process with one graph a thread.
+"""Marian as an engine of the peers' HTTP server: processes with one graph a thread.
 
 This module imports no PyTorch, which would take memory in the server.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.http.peer_engines import Search
@@ -26,14 +27,19 @@ PAPER_NETWORK = {"PAPER_NETWORK": str(BOS_ID)}
 
 @dataclass(frozen=True)
 class MarianSettings:
-    """num_threads: graphs, each with a thread. batch_size: sentences of a batch, into which a call is split."""
+    """The layout of Marian.
+
+    num_threads: graphs of a process, each with a thread. batch_size: sentences of a batch, into which a call is split.
+    num_processes: each translates one call at a time.
+    """
 
     num_threads: int
     batch_size: int
+    num_processes: int = 1
 
     def describe(self) -> str:
         """A short form for a table."""
-        return f"1 x {self.num_threads}, {self.batch_size} examples"
+        return f"{self.num_processes} x {self.num_threads}, {self.batch_size} examples"
 
 
 def pieces_of(ids: Sequence[int]) -> list[str]:
@@ -77,3 +83,19 @@ class MarianEngine:
     def close(self) -> None:
         """End the process."""
         self._process.close()
+
+
+def shared(engines: Sequence[Callable[[list[str]], list[str]]]) -> Callable[[list[str]], list[str]]:
+    """A function that gives each call to an engine that is free. As many calls run at once as there are engines."""
+    free: queue.SimpleQueue[Callable[[list[str]], list[str]]] = queue.SimpleQueue()
+    for engine in engines:
+        free.put(engine)
+
+    def translate(texts: list[str]) -> list[str]:
+        engine = free.get()
+        try:
+            return engine(texts)
+        finally:
+            free.put(engine)
+
+    return translate

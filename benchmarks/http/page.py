@@ -1,4 +1,4 @@
-"""Write the tables and other figures in docs/comparison.md from the committed results.
+"""Write the tables and other figures in docs/comparison.md, and the Markdown beside each committed result.
 
 `BLOCKS[NAME]` makes the new text between `<!-- figures: NAME -->` and `<!-- end -->`.
 
@@ -57,8 +57,11 @@ def _parts(path: Path) -> Parts:
 
 
 def main() -> int:
-    """Write the page. Returns the exit code."""
+    """Write the page and the Markdown of both results. Returns the exit code."""
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
+    for result in (RESULT, RESULT.with_name(INTEL_RESULT)):
+        markdown = report.render(json.loads(result.read_text("utf-8")))
+        result.with_suffix(".md").write_text(markdown, "utf-8")
     return 0
 
 

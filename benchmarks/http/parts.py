@@ -1,4 +1,4 @@
-"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes up to twelve minutes."""
+"""The parts of the HTTP benchmark, with the servers and the cores of each. A part takes up to about half an hour."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.http.context import Context, Cores, print_progress, separate_cores, shared_cores
 from benchmarks.http.goodput import measure_bimodal, measure_slo
 from benchmarks.http.latency import measure_latency
+from benchmarks.http.marian_engine import MarianSettings
 from benchmarks.http.models import (
     LibreTranslate,
     ModelFormats,
@@ -68,7 +69,8 @@ def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Su
             settings = context.once(
                 f"marian {num_threads}", lambda: best_marian_settings(served, num_threads=num_threads)
             )
-        single = replace(settings, batch_size=1)
+        # A process uses one thread for a call of one sentence.
+        single = MarianSettings(num_threads=1, batch_size=1, num_processes=num_threads)
         found.append(marian(served, served.marian, single, has_window=False, name=MARIAN_ALONE))
         found.append(marian(served, served.marian, settings, has_window=True, name=MARIAN_WINDOW))
     if isinstance(served.libretranslate, str):

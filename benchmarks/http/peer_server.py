@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from app.bundle import load_bundle
 from benchmarks.engine.arrivals import WindowBatcher
 from benchmarks.engine.jobs import PeerSettings
-from benchmarks.http.marian_engine import MarianEngine, MarianSettings
+from benchmarks.http.marian_engine import MarianEngine, MarianSettings, shared
 from benchmarks.http.peer_engines import (
     TranslateBatch,
     ctranslate2_engine,
@@ -100,7 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vocabulary", type=Path, help="the vocabulary of Marian's model")
     add("--programs", type=Path, help="the folder of Marian's programs")
     add("--window", action="store_true", help="batch requests that arrive within 5 ms, at most 32")
-    add("--num-workers", type=int, default=1, help="calls of the engine at once (default: 1)")
+    add(
+        "--num-workers",
+        type=int,
+        default=1,
+        help="calls of the engine at once, for Marian processes (default: 1)",
+    )
     add("--num-threads", type=int, default=1, help="threads of one call (default: 1)")
     add(
         "--max-batch-size",
@@ -120,7 +125,10 @@ def load_engine(args: argparse.Namespace) -> TranslateBatch:
     elif args.engine == "marian":
         files = MarianFiles(args.model, args.vocabulary, args.programs)
         marian = MarianSettings(args.num_threads, args.max_batch_size)
-        engine = MarianEngine(files, tokenizer, search, marian).translate
+        engines = [MarianEngine(files, tokenizer, search, marian).translate for _ in range(args.num_workers)]
+        for each in engines:
+            each([WARM_UP])
+        engine = shared(engines)
     else:
         engine = transformers_engine(args.bundle / "weights", tokenizer, search, num_threads=args.num_threads)
     engine([WARM_UP])

@@ -7,8 +7,23 @@ from statistics import median
 from typing import Any
 
 from benchmarks.engine.report import table
-from benchmarks.http.goals import Parts, findings, losses, short_p99_ms, title_of
-from benchmarks.http.subjects import ECHO, OURS, WINDOW
+from benchmarks.http.goals import (
+    LEAST_FOR_P95,
+    LEAST_FOR_P99,
+    LEAST_FOR_RATIO,
+    Parts,
+    findings,
+    late_bounds,
+    losses,
+    num_answers,
+    range_text,
+    ratio_of,
+    short_p99_ms,
+    title_of,
+    trial_at,
+)
+from benchmarks.http.rate_search import PRECISION
+from benchmarks.http.subjects import ECHO, MARIAN_ALONE, OURS, WINDOW
 
 NOT_MEASURED = "Not measured yet."
 WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
@@ -63,16 +78,36 @@ def speed_table(parts: Parts, name: str) -> str:
         return NOT_MEASURED
     alone, many = parts[name]["alone"], parts[name]["saturated"]
     header = ("", "1 client, median ms", "1 client, p95 ms", "32 clients, answers/s", "32 clients, median ms")
-    return table(
+    nums = {server: num_answers(row) for server, row in alone.items()}
+    lines = table(
         header,
         (
             (
-                title_of(server), f"{alone[server]['p50_ms']:.1f}", f"{alone[server]['p95_ms']:.1f}",
+                title_of(server), f"{alone[server]['p50_ms']:.1f}",
+                f"{alone[server]['p95_ms']:.1f}" if nums[server] >= LEAST_FOR_P95 else "",
                 f"{many[server]['per_s']:.1f}", f"{many[server]['p50_ms']:.0f}",
             )
             for server in alone
         ),
     )  # fmt: skip
+    few = [f"{title_of(server)} ({num})" for server, num in nums.items() if num < LEAST_FOR_P95]
+    note = (
+        f"\n\nNo p95, because 1 client got fewer than {LEAST_FOR_P95} answers: {'; '.join(few)}."
+        if few
+        else ""
+    )
+    return lines + note + _one_core_note(parts[name])
+
+
+def _one_core_note(part: Parts) -> str:
+    """A note if Marian with a call a request has several cores and can use only one of them."""
+    processes, _, threads = part["settings"].get(MARIAN_ALONE, "").partition(",")[0].partition(" x ")
+    if processes != "1" or threads == "1":
+        return ""
+    return (
+        f"\n\n{title_of(MARIAN_ALONE)}, uses only one core: it has one process, which translates one sentence at a "
+        "time on one thread."
+    )
 
 
 def throughput_line(parts: Parts) -> str:
@@ -125,29 +160,61 @@ def quality_table(parts: Parts) -> str:
 
 
 def goodput_table(parts: Parts, name: str) -> str:
-    """The highest successful rate of each server, and the number of its trials in which the tester was late."""
+    """The highest successful rate of each server, and notes about the search and the tester."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
-    ours = part["goodput"][OURS]["per_s"]
-    lines, late = [], []
+    lines, late, marked = [], [], []
     for server, found in part["goodput"].items():
-        trials = found["trials"]
-        held = [trial for trial in trials if trial["holds"]]
-        at = max(held, key=lambda trial: float(trial["rate"])) if held else None
+        trials, at = found["trials"], trial_at(found, found["per_s"])
+        held, failed = (
+            "-" if found[bound] is None else f"{found[bound]:.1f}{_mark(found, found[bound])}"
+            for bound in ("per_s", "failed_at")
+        )
         lines.append((
             title_of(server),
-            f"{found['per_s']:.1f}",
-            "-" if found["failed_at"] is None else f"{found['failed_at']:.1f}",
-            f"{ours / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
+            held,
+            failed,
+            "" if server == OURS else _times(part["goodput"][OURS], found),
             f"{at['p50_ms']:.0f}" if at else "",
-            f"{at['p99_ms']:.0f}" if at else "",
+            f"{at['p99_ms']:.0f}" if at and at["num_ok"] >= LEAST_FOR_P99 else "",
         ))  # fmt: skip
         num_late = sum(trial["is_tester_late"] for trial in trials)
         late.append(f"{title_of(server)} {num_late} of {len(trials)}")
+        marked += [
+            f"{title_of(server)} {trial['lag_p99_ms']:.1f} ms ({trial['rate']:.1f}/s)"
+            for trial in late_bounds(found)
+        ]
     header = ("", f"goodput ({part['slo']}), requests/s", "lowest rate that failed", "Transduce, times as many",
               "median at goodput, ms", "p99 at goodput, ms")  # fmt: skip
-    return f"{table(header, lines)}\n\nTrials in which the tester sent requests late: {'; '.join(late)}."
+    note = f"\n\n\\* The tester sent requests late in this trial. The p99 of its delay: {'; '.join(marked)}."
+    return (
+        f"{table(header, lines)}{note if marked else ''}\n\nTrials in which the tester sent requests late: "
+        f"{'; '.join(late)}.{_wide_note(part['goodput'])}{_one_core_note(part)}"
+    )
+
+
+def _mark(found: Parts, rate: float) -> str:
+    """A mark for a rate whose trial had a late tester."""
+    return " *" if any(trial["rate"] == rate for trial in late_bounds(found)) else ""
+
+
+def _times(ours: Parts, peer: Parts) -> str:
+    """How many times the peer's goodput Transduce has: an interval, or a rough number if the peer had few requests."""
+    at = trial_at(peer, peer["per_s"])
+    if at and at["num_sent"] < LEAST_FOR_RATIO:
+        rough = float(f"{ours['per_s'] / peer['per_s']:.1g}")
+        return f"about {rough:.0f}"
+    return range_text(*ratio_of(ours, [peer]), 2)
+
+
+def _wide_note(searches: Parts) -> str:
+    """A note if searches ended before their interval was as narrow as PRECISION."""
+    bounds = [(float(each["per_s"]), each["failed_at"]) for each in searches.values()]
+    num = sum(failed is None or failed > held * (1 + PRECISION) for held, failed in bounds)
+    if not num:
+        return ""
+    return f" {num} of {len(bounds)} searches ended before their interval was {PRECISION:.0%} wide."
 
 
 def bimodal_table(parts: Parts) -> str:
@@ -181,7 +248,9 @@ def bimodal_table(parts: Parts) -> str:
     )
     return (
         f"Every server gets {part['rate']:.1f} requests/s. This is {part['share_of_window']:.0%} of the rate at which "
-        f"{title_of(WINDOW)}, answers the same sentences from 32 clients. Four short sentences come with each long one."
+        f"{title_of(WINDOW)}, answers the same sentences from 32 clients. Four short sentences come with each long "
+        f"one. The figures are medians of {len(part['servers'][OURS])} rounds, each with about "
+        f"{median(each['num_short'] for each in part['servers'][OURS]):.0f} short sentences."
         f"\n\n{table(header, lines)}{note}"
     )
 

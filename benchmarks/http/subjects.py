@@ -74,11 +74,12 @@ def ctranslate2(served: ModelFormats, choice: Choice, *, has_window: bool, name:
 def marian(
     served: ModelFormats, files: MarianFiles, settings: MarianSettings, *, has_window: bool, name: str
 ) -> Subject:
-    """Marian behind a minimal server, which sends it one call at a time."""
+    """Marian behind a minimal server, which sends each of its processes one call at a time."""
     arguments = [
         *("marian", "--bundle", str(served.bundle.path.resolve()), "--model", str(files.weights)),
         *("--vocabulary", str(files.vocabulary), "--programs", str(files.programs)),
-        *("--num-threads", str(settings.num_threads), "--max-batch-size", str(settings.batch_size)),
+        *("--num-workers", str(settings.num_processes), "--num-threads", str(settings.num_threads)),
+        *("--max-batch-size", str(settings.batch_size)),
         *(["--window"] if has_window else []),
     ]
     return Subject(name, _peer(arguments, {}), TEXTS, settings.describe())

@@ -31,8 +31,9 @@ SLO = Slo(99, 1.0)
 TIMEOUT_S = 5.0
 # Timeout of a request of a closed-loop client.
 CLOSED_LOOP_TIMEOUT_S = 60.0
-# A closed-loop run is repeated LONGER times as long if a client gets fewer than about FEW_ANSWERS answers.
-FEW_ANSWERS, LONGER = 4, 3
+# A closed-loop run is repeated LONGER times as long if a client gets fewer than about FEW_ANSWERS answers, or all
+# clients fewer than LEAST_ANSWERS.
+FEW_ANSWERS, LONGER, LEAST_ANSWERS = 4, 3, 100
 SHORT_WORDS, LONG_WORDS = 7, 36
 NUM_SHORT = 100
 # The divisor of scores, length^ALPHA, which the peers have too (`benchmarks.http.peer_engines.Search`).
@@ -153,14 +154,15 @@ def closed_loop(
 ) -> ClosedLoopResult:
     """Run closed-loop clients. Raises ValueError if no answer arrives.
 
-    The run is repeated with a longer time if a client gets only a few answers. It is repeated once more if all answers
-    belong to requests from before the measured time.
+    The run is repeated with a longer time, at most twice, if it has only a few answers, or if all of them belong to
+    requests from before the measured time.
     """
     for duration_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
         plan = plan_of(server, dialect, workload, ClosedLoop(num_clients, duration_s), seed=seed)
         result, cpu_share = _run_closed_loop(server, plan)
-        few_ms = seconds * 1e3 / FEW_ANSWERS
-        if result.latency is not None and (duration_s > seconds or result.latency.p50_ms <= few_ms):
+        slowest_ms = duration_s * 1e3 / FEW_ANSWERS
+        latency = result.latency
+        if latency is not None and latency.num >= LEAST_ANSWERS and latency.p50_ms <= slowest_ms:
             break
     if result.latency is None:
         raise ValueError(f"no answer arrived: {result.outcomes}")

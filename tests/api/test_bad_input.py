@@ -253,15 +253,62 @@ def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, 
     ("path", "methods"),
     [
         ("/v1/translate", "POST"),
-        ("/livez", "GET"),
-        ("/v2/glossaries", "GET, POST"),
-        ("/v2/glossaries/a", "DELETE, GET"),
-        ("/v2/document/a", "GET, POST"),
+        ("/livez", "GET, HEAD"),
+        ("/v2/glossaries", "GET, HEAD, POST"),
+        ("/v2/glossaries/a", "DELETE, GET, HEAD"),
+        ("/v2/document/a", "GET, HEAD, POST"),
     ],
 )
 def test_allow_has_all_methods_of_the_path(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/livez",
+        "/health",
+        "/languages",
+        "/v2/health/ready",
+        "/v2/languages",
+        "/openapi.json",
+        "/v1/models",
+    ],
+)
+def test_head_has_the_headers_of_get_and_no_body(client: httpx.Client, path: str) -> None:
+    head, got = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    changing = {"date", "x-request-id", "x-trace-id"}
+    assert dict(head.headers.items() - [(name, head.headers.get(name)) for name in changing]) == dict(
+        got.headers.items() - [(name, got.headers.get(name)) for name in changing]
+    )
+    assert int(head.headers["content-length"]) == len(got.content)
+
+
+def test_a_head_request_is_recorded_as_head(server: ServerProcess, client: httpx.Client) -> None:
+    name = 'transduce_http_requests_total{code="200",method="HEAD",route="/languages"}'
+    before = server.metric(name)
+    client.head("/languages")
+    assert server.metric(name) == before + 1
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate", "/v2/models/echo/infer"])
+def test_every_content_encoding_counts(client: httpx.Client, path: str) -> None:
+    names = [
+        ("content-type", "application/json"),
+        ("content-encoding", "identity"),
+        ("content-encoding", "gzip"),
+    ]
+    assert client.post(path, content=b"{}", headers=names).status_code == 415
+
+
+@pytest.mark.parametrize("media_type", ["application/json;", 'Application/JSON ; charset="UTF-8" ;'])
+def test_a_media_type_may_have_empty_parameters(client: httpx.Client, media_type: str) -> None:
+    assert (
+        client.post("/v1/translate", content=b"{}", headers={"content-type": media_type}).status_code == 422
+    )
 
 
 @pytest.mark.parametrize("request_id", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])

@@ -14,6 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.api import openapi
+from app.api.dialects import DIALECTS
 from app.api.docs_page import kind_of
 from app.api.inference.models import (
     InferAnswer,
@@ -26,6 +27,7 @@ from app.api.inference.models import (
 )
 from app.api.native.answers import DetectAnswer, ErrorAnswer, ModelsAnswer, ScoreAnswer, TranslateAnswer
 from app.api.probes import ProbeAnswer, api_routes
+from app.api.simple import routes as simple
 from app.api.simple.models import (
     SimpleDetection,
     SimpleError,
@@ -45,6 +47,7 @@ from app.api.v2.models import (
 )
 from app.main import Application
 from app.settings import load_settings
+from app.wiring import request_limits
 
 TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}
 SIMPLE = {"q": "Anna sees the river.", "source": "en", "target": "de"}
@@ -86,13 +89,51 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def test_every_route_of_texts_and_models_names_an_error(document: dict[str, Any]) -> None:
-    without_errors = {
-        path
-        for _, path, operation in operations(document)
-        if not any(int(status) >= 400 for status in operation["responses"])
+def test_every_route_names_an_error(document: dict[str, Any]) -> None:
+    for _, path, operation in operations(document):
+        assert any(int(status) >= 400 for status in operation["responses"]), path
+
+
+def test_a_route_names_the_key_that_it_takes(document: dict[str, Any]) -> None:
+    """The empty object makes a key optional. A route that takes none in the header names none."""
+    schemes = document["components"]["securitySchemes"]
+    assert {name: scheme["type"] for name, scheme in schemes.items()} == {
+        "key": "http",
+        "deepl_key": "apiKey",
+        "admin_token": "http",
     }
-    assert without_errors == {"/metrics", "/openapi.json"}
+    named = {path: operation.get("security") for _, path, operation in operations(document)}
+    assert (
+        named["/v1/translate"] == named["/metrics"] == named["/v2/models/{name}/infer"] == [{"key": []}, {}]
+    )
+    assert named["/v2/translate"] == [{"deepl_key": []}, {"key": []}, {}]
+    open_paths = {
+        "/livez",
+        "/readyz",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/translate_file",
+        *simple.PATHS,
+    }
+    assert {path for path, security in named.items() if security is None} == open_paths
+    application = Application(load_settings({"admin_token": "t" * 40}))
+    limits = request_limits(application.settings)
+    paths = openapi.describe(application.app, limits, DIALECTS)["paths"]
+    assert paths["/admin/keys"]["get"]["security"] == [{"admin_token": []}]
+
+
+def test_a_tensor_may_be_sent_and_returned_as_bytes(document: dict[str, Any]) -> None:
+    infer = document["paths"]["/v2/models/{name}/infer"]["post"]
+    header = "Inference-Header-Content-Length"
+    assert [each["name"] for each in infer["parameters"] if each["in"] == "header"] == [header]
+    assert list(infer["responses"]["200"]["headers"]) == [header]
+    for part in (infer["requestBody"], infer["responses"]["200"]):
+        assert list(part["content"]) == ["application/json", "application/octet-stream"]
+
+
+def test_a_glossary_has_a_name_of_bounded_length(document: dict[str, Any]) -> None:
+    name = document["components"]["schemas"]["V2GlossaryBody"]["properties"]["name"]
+    assert (name["minLength"], name["maxLength"]) == (1, 256)
 
 
 def test_every_schema_exists_and_is_used(document: dict[str, Any]) -> None:
@@ -122,7 +163,9 @@ def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
     """Every example has only known fields and all required ones except the file."""
     num_bodies = 0
     for _, _, operation in operations(document):
-        for content in operation.get("requestBody", {}).get("content", {}).values():
+        for media, content in operation.get("requestBody", {}).get("content", {}).items():
+            if media == openapi.OCTETS:
+                continue
             schema = document["components"]["schemas"][next(references(content["schema"]))]
             assert set(content["example"]) <= set(schema["properties"])
             assert set(schema.get("required", [])) <= {*content["example"], "file"}

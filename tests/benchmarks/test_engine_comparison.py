@@ -16,11 +16,12 @@ import pytest
 from benchmarks.engine.arrivals import WindowBatcher, submit_at_arrivals
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, ProfiledTimes, where_time_goes
 from benchmarks.engine.cases import Case, read_pairs
+from benchmarks.engine.goals import LIMIT_S
 from benchmarks.engine.jobs import ArrivalResult, Job, JobResult
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
 from benchmarks.engine.profiled import OTHER, category_of, operators_of, runs_of
-from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, ArrivalRateSearch, percentile
+from benchmarks.engine.rates import COARSE, FINE, ArrivalRateSearch, percentile
 
 TIMEOUT_S = 20.0
 NEVER_S = 3600.0  # seconds; a window that does not end during a test

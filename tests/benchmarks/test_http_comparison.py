@@ -155,15 +155,17 @@ def test_every_peer_is_measured_with_one_call_on_all_threads_and_with_a_call_on_
         (Cores(frozenset({0, 1}), frozenset({0, 1})), [1, 2]),
     ):
         num = len(cores.server)
-        alone = Choice("default", PeerSettings(1, num))
+        alone = Choice("CT2_USE_MKL=1", PeerSettings(1, num))
         window = Choice("CT2_USE_MKL=0", PeerSettings(num, 1, 16))
         context.choices.update(read_choices(choices_as_json({num: {1: alone, 32: window}})))
         settings = {each.name: each.settings for each in subjects_of(served, context, cores)}
         for each in workers:
             layout = f"@{each} x {num // each}" if num > 1 else ""
-            assert settings[ALONE + layout] == f"default: {each} x {num // each}"
+            assert settings[ALONE + layout] == f"CT2_USE_MKL=1: {each} x {num // each}"
             assert settings[WINDOW + layout] == f"CT2_USE_MKL=0: {each} x {num // each}, 16 examples"
-            assert settings[LIBRETRANSLATE + layout] == f"4 HTTP threads, default: {each} x {num // each}"
+            assert (
+                settings[LIBRETRANSLATE + layout] == f"4 HTTP threads, CT2_USE_MKL=1: {each} x {num // each}"
+            )
         assert len(settings) == 1 + 3 * len(workers)
 
 
@@ -264,7 +266,7 @@ def answer(server: ProcessTree, text: str) -> str:
 @pytest.mark.server
 def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> None:
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
-    choice = Choice("default", PeerSettings(1, 1))
+    choice = Choice("CT2_USE_MKL=0", PeerSettings(1, 1))
     subjects = [
         ctranslate2(served, choice, has_window=has_window, name=name)
         for name, has_window in ((ALONE, False), (WINDOW, True))

@@ -54,7 +54,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     sizes = ["--vocab-sizes", "400", "--sizes", "8", "--num-corpus", "24", "--precisions", "fp32"]
     sizes += ["--num-rounds", "1", "--case-budget", "0.1"]
     files = ["--bundle", str(tiny_bundle), "--output", str(output)]
-    done = run_forked(*command, *sizes, *files, "--arrivals", "0.05", "--num-threads", "1")
+    done = run_forked(*command, *sizes, *files, "--num-threads", "1")
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text("utf-8"))
     assert len(result["cases"]) == 2 + 2 + 2, "forced lengths, sentences and a corpus, each with both beams"
@@ -70,8 +70,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     assert {case["equal_ids"] for case in greedy} == {1.0}, "equal weights must give equal ids"
     # A forced target has 30 subwords.
     assert {case["spent"]["num_steps"] / case["num_calls"] for case in forced} == {30}
-    assert {row["beam_size"] for row in result["arrivals"]} == {1, 4}
-    assert all(row["ours_trials"] and row["peer_trials"] for row in result["arrivals"])
+    assert result["arrivals"] == [], "trials of arrivals take minutes"
     assert output.with_suffix(".md").read_text("utf-8").startswith("# Engine")
 
 

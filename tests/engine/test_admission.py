@@ -31,9 +31,11 @@ DECODE_TIME_S = USUAL_SENTENCE_TOKENS * STEP_S
 class AdmissionDriver:
     """An admission with a clock that the test sets. now: its time in seconds."""
 
-    def __init__(self, limits: EngineLimits | None = None) -> None:
+    def __init__(self, limits: EngineLimits | None = None, *, num_workers: int = 1) -> None:
         self.now = 0.0
-        self.admission = Admission(limits or EngineLimits(max_pending_tokens=10**9), clock=lambda: self.now)
+        self.admission = Admission(
+            limits or EngineLimits(max_pending_tokens=10**9), num_workers=num_workers, clock=lambda: self.now
+        )
 
     def reservation(
         self,
@@ -158,6 +160,15 @@ def test_a_slow_speed_is_forgotten_after_seconds_without_full_rows() -> None:
     assert driver.tokens_per_s == pytest.approx(6400), "the slow steps do not count"
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_the_workers_share_the_queue(num_workers: int) -> None:
+    """Each step is of one worker, with 64 rows in 10 ms."""
+    driver = AdmissionDriver(num_workers=num_workers)
+    driver.report_steps(num_steps=100, num_rows=64)
+    driver.reserve(100, 6400)
+    assert driver.admission.drain_time_s() == pytest.approx(1.0 / num_workers)
+
+
 def test_idle_rows_of_beams_count_as_used() -> None:
     driver = AdmissionDriver()
     full = StepStats(num_rows=16, num_idle_rows=48, num_waiting=1, step_time_s=STEP_S)
@@ -184,7 +195,8 @@ def test_a_request_that_would_be_late_is_refused_with_retry_after() -> None:
     refusal = driver.refusal(driver.reservation(1, 64, deadline=2.0))
     assert refusal.is_foreseen
     assert refusal.retry_after_s == pytest.approx(wait_s * DEADLINE_MARGIN - 2.0)
-    driver.refusal(driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01))
+    slightly_late = driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01)
+    assert driver.refusal(slightly_late).retry_after_s == pytest.approx(5.0), "when the queue is empty"
     driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN + 0.01).__enter__()
     driver.reservation(1, 64).__enter__()  # without a deadline it is accepted
     for reservation in held[:460]:

@@ -148,6 +148,31 @@ def test_lines_dropped_after_the_last_one_are_reported_at_the_end(monkeypatch: p
         assert os.read(reader, 100) == b"last\n1 dropped\n"
 
 
+def test_a_report_of_dropped_lines_that_cannot_be_written_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_writer, "MAX_WAITING_BYTES", 10)
+    write = os.write
+    with pipe() as (reader, descriptor):
+
+        def write_except_here(to: int, data: memoryview) -> int:
+            if to == descriptor:
+                raise OSError("no room")
+            return write(to, data)
+
+        writer = new_writer(descriptor)
+        writer.put("first")
+        writer.put("too long for the queue")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write_except_here)
+            writer.start()
+            writer.flush()
+            wait_for(lambda: writer.num_dropped == 2)
+        writer.put("last")
+        writer.close()
+        assert os.read(reader, 100) == b"2 dropped\nlast\n"
+
+
 def test_a_line_before_the_end_is_written_if_the_queue_has_just_been_empty() -> None:
     class Ending(threading.Event):
         """Ends the writer, after a line, when the thread has found no line and asks whether to end."""

@@ -9,14 +9,16 @@ import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.stores import glossaries
 from app.stores.glossaries import (
     EntriesError,
     EntriesFormat,
@@ -85,6 +87,26 @@ def test_a_store_is_bounded(store: GlossaryStore) -> None:
     with pytest.raises(GlossaryStoreFull, match="3"):
         store.create(ANNA, "d", PAIR, TERMS)
     assert len(store.list(ANNA)) == 3
+
+
+def test_stores_on_one_file_together_keep_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread counts the glossaries and then waits until the other one has counted, at most WAIT_S."""
+    have_counted = threading.Barrier(2)
+
+    def time_s() -> float:
+        with suppress(threading.BrokenBarrierError):
+            have_counted.wait(WAIT_S)
+        return time.time()
+
+    monkeypatch.setattr(glossaries, "time", SimpleNamespace(time=time_s))
+    stores = [
+        GlossaryStore(tmp_path / "glossaries.sqlite", GlossaryLimits(max_glossaries=1)) for _ in range(2)
+    ]
+    with ThreadPoolExecutor(2) as executor:
+        creating = [executor.submit(store.create, ANNA, "name", PAIR, TERMS) for store in stores]
+    errors = [future.exception() for future in creating]
+    assert sorted(type(error).__name__ for error in errors) == ["GlossaryStoreFull", "NoneType"]
+    assert len(stores[0].list(ANNA)) == 1
 
 
 @pytest.mark.parametrize("name", ["", "  ", "n" * 9])

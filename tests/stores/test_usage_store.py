@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import shutil
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -63,9 +64,15 @@ class RedisServer:
             stdout=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + 60
-        while not (folder / "socket").exists():
+        while not self._listens(folder / "socket"):
             assert time.monotonic() < deadline, "redis-server does not listen"
             time.sleep(0.02)
+
+    @staticmethod
+    def _listens(path: Path) -> bool:
+        """Whether the server accepts connections. Its socket exists a moment before it listens."""
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(path)) == 0
 
     def stop(self) -> None:
         self._process.kill()

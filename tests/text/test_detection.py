@@ -227,6 +227,11 @@ def test_the_limits_of_certainty(letters: int, confidence: float, expected: bool
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
 
 
+def test_the_letters_of_a_url_do_not_make_a_text_certain() -> None:
+    text = "Die Kinder https://example.org/im/garten/spielten/die/kinder"
+    assert not is_in_target(text, "de", [("de", 1.0), ("en", 0.0)])
+
+
 class BlockingLoader:
     """A load function that waits for `may_end` and counts its calls. The first `failures` calls fail."""
 

@@ -63,6 +63,12 @@ def test_short_words_have_no_endings() -> None:
     assert found("as is", [Term("a", "x"), Term("i", "y")]) == []
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_term_with_capitals_wins_over_the_same_word_in_lower_case(order: int) -> None:
+    terms = [Term("apple", "Apfel"), Term("Apple", "Apple")][::order]
+    assert found("Apple and apple", terms) == [("Apple", "Apple"), ("apple", "Apfel")]
+
+
 def test_the_last_of_two_equal_terms_counts() -> None:
     assert found("box", [Term("box", "one"), Term("box", "two")]) == [("box", "two")]
 

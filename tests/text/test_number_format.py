@@ -29,6 +29,7 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
         "version 3.5 is out", "in Python 3.11 it works", "v2.4 and 1.2.3 run", "at 10.0.0.1 port 8080",
         "the train at 12.30 leaves", "from 6.30 pm on", "at 12:30 on 2024-05-01", "see section 2.4 and Figure 3.1",
         "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
+        "open for 3.5 h", "3.5 hrs", "it closes 10.30 pm",
     ],
 )  # fmt: skip
 def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
@@ -49,6 +50,7 @@ def test_other_languages() -> None:
     assert rewritten_numbers("It costs 1,200.50 euros", "en", "fr") == {"1,200.50": "1\u00a0200,50"}
     assert rewritten_numbers("It costs 1,200 euros", "en", "ja") == {}
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}
+    assert rewritten_numbers("In Berlin 3,5 Grad", "de", "en") == {"3,5": "3.5"}, "no version has a comma"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,8 @@ def test_dates_follow_the_target(text: str, source: str, target: str, expected: 
 
 
 @pytest.mark.parametrize(
-    "text", ["05/06/2025", "13/32/2025", "32/12/2025", "12/31/25", "x/12/31/2025", "12/31/2025/a"]
+    "text",
+    ["05/06/2025", "12/32/2025", "13/32/2025", "32/12/2025", "12/31/25", "x/12/31/2025", "12/31/2025/a"],
 )
 def test_dates_that_are_ambiguous_or_impossible_stay(text: str) -> None:
     assert rewritten_numbers(f"On {text} it ends.", "en", "de") == {}

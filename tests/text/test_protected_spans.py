@@ -15,10 +15,12 @@ PROTECTED = [
     "{0}", "{}", "{name}", "{user.name}", "{0:.2f}", "{price!r}",
     "{count, plural, one {# item} other {# items of {owner}}}", "{when, date, short}", "{n, number}",
     "%s", "%d", "%5d", "%-10s", "%.2f", "%ld", "%zu", "%@", "%%", "%1$s", "%2$-5d", "%-d", "%(name)s", "%(total).2f",
+    "%.*s", "%*d", "%-*.*f", "%1$*2$d", "%'d", "%'10.2f", "%I64d", "%<PRIu64>", "%5<PRIxMAX>",
     "<0>", "</12>", "<1/>", "<https://example.org>", "<a@example.org>",
     '<x id="1"/>', "<b>", "</b>", "<br/>", '<a href="https://example.org/?a=1&b=2" title=\'x\'>', "<ns:tag>",
     "https://example.org/a_(b)?c=d&e=%20#f", "http://[2001:db8::1]:80/x", "ftp://example.org", "www.example.org/x",
     "mailto:anna@example.org", "https://b\u00fccher.example/stra\u00dfe", "https://example.org/{id}/edit",
+    "https://\u4f8b\u3048.jp/\u4f8b", "www.\u4f8b.example", "https://example.\u4e2d\u56fd/a",
     "anna.b+c@mail.example.org", "a@b.de", "jos\u00e9@example.org", "jose\u0301@example.org", "\u00e9mile@example.org",
     "a@b\u00fccher.example", "a@\u043f\u043e\u0447\u0442\u0430.example", "a@1\u4f8b2.example",
     "info@xn--e1afmkfd.xn--p1ai", "INFO@XN--E1AFMKFD.XN--P1AI", "a@b.xn--vermgensberater-ctb",
@@ -27,6 +29,7 @@ PROSE = [
     "100% sure", "50 % off", "5% discount", "20%de", "a % b", "3 < 4 and 5 > 4", "see {the note below}", "{ a b }",
     # After a number, `-a` is more likely a suffix, as in Hungarian, than a flag that has no effect without a width.
     "20%-a magyar", "3%-e", "20 %-a", "20\u00a0%-a", "100%-d",
+    "5 %.*", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do", "50 %I", "a %<b",
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
     "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
@@ -56,6 +59,20 @@ def test_prose_is_not_protected(text: str) -> None:
         ("\u8acb\u770bhttps://example.org/a\u3002\u8b1d", ["https://example.org/a"]),
         ("{a}{b} %s%d", ["{a}", "{b}", "%s", "%d"]),
         ("%dpx and %sfold", ["%d", "%s"]),
+        # Browsers copy a path in percent-encoding, so these letters are the next words.
+        ("\u8bbf\u95eehttps://example.com\u83b7\u53d6\u3002", ["https://example.com"]),
+        ("\u8bbf\u95eehttps://example.com/a?b=c\u83b7\u53d6", ["https://example.com/a?b=c"]),
+        ("\u8be6\u89c1www.example.com\u6211\u4eec", ["www.example.com"]),
+        ("https://example.jp/\u3092\u3054\u89a7", ["https://example.jp/"]),
+        (
+            "https://example.kr\uc744 https://example.th\u0e44\u0e14\u0e49",
+            ["https://example.kr", "https://example.th"],
+        ),
+        ("mailto:a@example.org\u83b7\u53d6", ["mailto:a@example.org"]),
+        (
+            "https://ru.example.org/\u041c\u043e\u0441\u043a\u0432\u0430",
+            ["https://ru.example.org/\u041c\u043e\u0441\u043a\u0432\u0430"],
+        ),
         ("\u8acb\u806f\u7d61support@example.org\u7372\u53d6", ["support@example.org"]),
         ("\u3067support@example.org\u307e\u3067", ["support@example.org"]),
         ("\uba54\uc77csupport@example.org\uc73c\ub85c", ["support@example.org"]),
@@ -120,7 +137,8 @@ def test_spans_that_share_a_character_are_merged() -> None:
 @pytest.mark.parametrize(
     "unit",
     ["{", "}", "{{", "{}", "{a", "{a,b,", "%(", "%(a", "%1", "%1$", "<a ", "<a", "http://", "http://(", "www.", "a@",
-     "a.", "a@a.", "@a-", "-a@b", "a-", "mailto:", "{%", "(", "https://a)"],
+     "a.", "a@a.", "@a-", "-a@b", "a-", "mailto:", "{%", "(", "https://a)", "%'",
+     "%*", "%1$*1$", "%0<PRI", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """The colon keeps `protected_spans` from returning at once."""

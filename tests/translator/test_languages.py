@@ -203,6 +203,15 @@ def test_a_language_that_is_served_only_as_a_source_is_no_target(
     assert (caught.value.source, caught.value.target) == ("de", "en")
 
 
+def test_a_short_text_in_a_language_that_is_not_translated_into_a_mere_source_is_refused() -> None:
+    """No pair has English as its target. The text is too short to be certainly foreign."""
+    served = [LanguagePair(source=code, target="de") for code in ("en", "fr")]
+    languages = Languages(served, LazyDetector(lambda: LanguageDetector(("de", "en", "fr"))))
+    with pytest.raises(UnsupportedLanguages) as caught:
+        languages.resolve("Guten Morgen", "en", field="text")
+    assert (caught.value.source, caught.value.target) == ("de", "en")
+
+
 def test_a_text_in_a_language_that_only_the_second_model_has_is_unchanged(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:

@@ -33,15 +33,14 @@ def test_all_numbers_are_placeholders_if_another_one_changes_then(tokenizer: Tok
     assert script.sources[2:] == ["Anna draws \ue000 cats and \ue001 trees."]
 
 
-@pytest.mark.parametrize("draws", ["\ue001 cats and \ue000", "\ue000 cats \ue000 and \ue001"])
-def test_placeholders_that_are_swapped_or_repeated_are_faults(tokenizer: Tokenizer, draws: str) -> None:
+def test_swapped_placeholders_are_a_fault(tokenizer: Tokenizer) -> None:
     """The first retry has placeholders for the two changed numbers, the second for all three."""
 
     def translate(source: str) -> str:
         if "\ue002" in source:
             return source
         if "\ue001" in source:
-            return f"Anna draws {draws} trees and 4 cats."
+            return "Anna draws \ue001 cats and \ue000 trees and 4 cats."
         return "Anna draws 24 cats and 22 trees and 4 cats."
 
     script = ScriptedTranslator(tokenizer, translate)

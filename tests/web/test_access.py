@@ -284,6 +284,26 @@ def test_from_right_to_left(ui: TranslatePage) -> None:
     expect(words.nth(1)).to_be_focused()
 
 
+def test_each_paragraph_has_the_direction_of_its_text(ui: TranslatePage) -> None:
+    """The mirror, which holds the marks, draws the text as the text area does."""
+    ui.type("It is late.\nשלום עולם")
+    expect(ui["target"]).to_contain_text("שלום")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    late, peace, pane = (
+        box.bounding_box() for box in (ui.word("spät"), ui.word("שלום"), ui.page.locator(".pane.target"))
+    )
+    assert late is not None
+    assert peace is not None
+    assert pane is not None
+    assert late["x"] < pane["x"] + pane["width"] / 2 < peace["x"]
+    pictures = []
+    for drawn, clear in (("source", "mirror"), ("mirror", "source")):
+        ui[drawn].evaluate("box => box.style.setProperty('color', 'black')")
+        ui[clear].evaluate("box => box.style.setProperty('color', 'transparent')")
+        pictures.append(ui["source"].screenshot())
+    assert pictures[0] == pictures[1]
+
+
 def test_direction_marks_of_one_side_do_not_reach_the_other(ui: TranslatePage) -> None:
     ui.type("It is late. \u202e drawkcab")
     expect(ui["target"]).to_contain_text("Es ist spät.")

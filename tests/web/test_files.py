@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.api.server_process import ServerProcess
 from tests.files.samples import DOCUMENT, docx
@@ -56,7 +56,8 @@ def test_a_file_is_translated_in_its_format_and_saved(ui: TranslatePage) -> None
     expect(ui["download"]).to_be_hidden()
 
 
-def test_a_download_that_breaks_off_is_retried(ui: TranslatePage) -> None:
+def test_a_download_that_breaks_off_is_retried(ui: TranslatePage, tmp_path: Path) -> None:
+    """The retry sends the file as it was when the user opened it."""
     ui.page.evaluate("""() => {
       const send = window.fetch;
       window.fetch = async (path, options) => {
@@ -65,10 +66,76 @@ def test_a_download_that_breaks_off_is_retried(ui: TranslatePage) -> None:
         return new Response(new ReadableStream({ pull: (body) => body.error(new TypeError("network error")) }));
       };
     }""")
-    ui.open_file("film.srt", CUES.format(STATION).encode())
+    file = tmp_path / "film.srt"
+    file.write_text(CUES.format(STATION), "utf-8")
+    ui["file"].set_input_files(file)
     expect(ui["problem-text"]).to_contain_text("The connection to the server was lost. Trying again in")
+    file.unlink()
+    change_options(ui)
     ui["retry"].click()
     expect(ui["download"]).to_have_text("Download film.de.srt")
+
+
+def change_options(ui: TranslatePage) -> None:
+    """Change what concerns a text only, and the source language."""
+    ui["beam"].select_option("8")
+    ui["format"].select_option("html")
+    ui["source-language"].select_option("auto")
+    ui["source"].press("Control+Enter")
+    ui["terms"].evaluate("box => { box.value = 'a = b'; box.dispatchEvent(new Event('input')); }")
+
+
+def test_options_of_a_text_leave_a_file_alone(ui: TranslatePage) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.page.route("**/translate_file", hold)
+    with ui.page.expect_request("**/translate_file"):
+        ui.open_file("film.srt", CUES.format(STATION).encode())
+    change_options(ui)
+    expect(ui["document-state"]).to_have_text("Translating film.srt into German…")
+    (request,) = held
+    request.continue_()
+    expect(ui["download"]).to_be_visible()
+    change_options(ui)
+    expect(ui["download"]).to_be_visible()
+    ui["document-close"].click()
+    expect(ui["document"]).to_be_hidden()
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.docx"])
+def test_a_folder_is_refused(ui: TranslatePage, tmp_path: Path, name: str) -> None:
+    """As is a file that cannot be read any more."""
+    (tmp_path / name).mkdir()
+    data = {"items": [], "files": [str(tmp_path / name)], "dragOperationsMask": 1}
+    session = ui.page.context.new_cdp_session(ui.page)
+    for kind in ("dragEnter", "dragOver", "dragOver", "drop"):  # Chromium enters at the first dragOver
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": 300, "y": 300, "data": data})
+    check_rejected(ui, f"{name} could not be read: it is a folder", "Open it again.")
+    assert ui.posted == []
+
+
+@pytest.mark.parametrize("is_typed", [True, False], ids=["a text", "a file"])
+def test_a_file_that_is_read_slowly_does_not_replace_newer_input(ui: TranslatePage, is_typed: bool) -> None:
+    ui.page.evaluate("""() => {
+      const read = Blob.prototype.arrayBuffer;
+      Blob.prototype.arrayBuffer = async function () {
+        Blob.prototype.arrayBuffer = read;
+        await new Promise((resolve) => (window.goOn = resolve));
+        return read.call(this);
+      };
+    }""")
+    ui.open_file("slow.txt", b"No.")
+    if is_typed:
+        ui.type(STATION)
+    else:
+        ui.open_file("question.txt", STATION.encode())
+    expect(ui["source"]).to_have_value(STATION)
+    ui.page.evaluate("() => { goOn(); return new Promise((resolve) => setTimeout(resolve, 50)); }")
+    assert ui["source"].input_value() == STATION
+    ui.shows(STATION_DE)
 
 
 def test_after_a_word_file_the_pane_shows_the_result(ui: TranslatePage) -> None:

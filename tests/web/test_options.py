@@ -18,8 +18,8 @@ STATION = "Where is the station?"
 
 @pytest.fixture(scope="module")
 def two_way_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """A server that translates from English to German and back by returning the input."""
-    with ServerProcess([*echo_command, "pairs=en>de,de>en"]) as server:
+    """A server that translates from English to German and Italian and back by returning the input."""
+    with ServerProcess([*echo_command, "pairs=en>de,de>en,en>it,it>en"]) as server:
         yield server.ready()
 
 
@@ -111,6 +111,21 @@ def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess
     expect(ui["source"]).to_have_value("Otto sees the sea.")
     ui.shows("Otto sees the sea.")
     assert ui.bodies_posted()[-1]["source"] == "de"
+
+
+def test_a_swap_leaves_out_a_translation_into_another_language(
+    open_ui: OpenUi, two_way_server: ServerProcess
+) -> None:
+    ui = open_ui(two_way_server).ready()
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui["terms"].fill("river = Fluss")
+    ui.type("Anna sees the river.")
+    ui.shows("Anna sees the Fluss.")
+    ui.page.route("**/v1/translate/stream", lambda route: None, times=1)  # there is no answer
+    ui["target-language"].select_option("it")
+    ui["swap"].click()
+    expect(ui["source"]).to_have_value("Anna sees the river.")
+    assert [ui[name].input_value() for name in ("source-language", "target-language")] == ["it", "en"]
 
 
 def test_an_empty_translation_shows_a_message(ui: TranslatePage) -> None:

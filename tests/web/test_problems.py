@@ -19,6 +19,7 @@ from tests.web.page_object import TranslatePage
 KEY = "correct horse"
 LONG_KEY = "correct-horse-battery"
 SENTENCE = "Anna sees."
+CUE = f"1\n00:00:01,000 --> 00:00:02,000\n{SENTENCE}\n"
 NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pending_sentences": 2}
 
 
@@ -26,6 +27,13 @@ NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pe
 def narrow_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
     """A server that accepts two sentences at a time and hangs while `hang_file` exists."""
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], NARROW) as server:
+        yield server.ready()
+
+
+@pytest.fixture(scope="module")
+def keyed_server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """A server that requires the key KEY."""
+    with ServerProcess(echo_command, {"api_keys": hashlib.sha256(KEY.encode()).hexdigest()}) as server:
         yield server.ready()
 
 
@@ -99,10 +107,14 @@ def test_a_loading_server_is_retried(open_ui: OpenUi, echo_command: list[str], t
     with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
         ui = open_ui(server.listening())
         expect_problem(ui, "The server is not ready. Trying again in")
+        ui.type(SENTENCE)
+        other = open_ui(server)
+        other.open_file("film.srt", CUE.encode())
+        expect(other["document-state"]).to_have_text("film.srt will be translated when the server is ready.")
         load_file.unlink()
-        ui.ready().type(SENTENCE)
-        ui.shows(SENTENCE)
+        ui.ready().shows(SENTENCE)
         expect(ui["problem"]).to_be_hidden()
+        expect(other["download"]).to_have_text("Download film.de.srt")
 
 
 def test_a_server_that_stopped(open_ui: OpenUi, echo_command: list[str]) -> None:
@@ -139,29 +151,54 @@ def test_a_failed_engine(open_ui: OpenUi, echo_command: list[str]) -> None:
         expect_problem(ui, "The server failed to translate this text.")
 
 
-def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, echo_command: list[str]) -> None:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    with ServerProcess(echo_command, {"api_keys": digest}) as server:
-        ui = open_ui(server.ready())
-        expect(ui["key"]).to_be_focused()
-        assert ui["key"].get_attribute("type") == "password"
-        ui["key"].fill("wrong horse")
-        ui["key"].press("Enter")
+def enter(ui: TranslatePage, key: str) -> None:
+    ui["key"].fill(key)
+    ui["key"].press("Enter")
+
+
+def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: ServerProcess) -> None:
+    ui = open_ui(keyed_server)
+    expect(ui["key"]).to_be_focused()
+    assert ui["key"].get_attribute("type") == "password"
+    for wrong in ("wrong horse", f"\u200b{KEY}"):  # no header can carry the second
+        enter(ui, wrong)
         expect_problem(ui, "The API key is wrong.")
-        ui["key"].fill(KEY)
-        ui["key"].press("Enter")
-        ui.ready().type(SENTENCE)
-        ui.shows(SENTENCE)
-        expect(ui["problem"]).to_be_hidden()
+    enter(ui, KEY)
+    ui.ready().type(SENTENCE)
+    ui.shows(SENTENCE)
+    expect(ui["problem"]).to_be_hidden()
+    with ui.page.expect_request("**/assets/server.json") as facts:
         ui.page.reload()
-        ui.ready().type(SENTENCE)
-        ui.shows(SENTENCE)
-        stored = ui.page.evaluate("() => [sessionStorage.length, localStorage.length, document.cookie]")
-        assert stored == [1, 0, ""]
-        assert all(KEY not in url for url in ui.urls)
-        other = ui.page.context.new_page()
-        other.goto(f"{server.url}/")
-        expect(other.locator("#key")).to_be_focused()
+    assert "authorization" not in facts.value.headers
+    ui.ready().type(SENTENCE)
+    ui.shows(SENTENCE)
+    stored = ui.page.evaluate("() => [sessionStorage.length, localStorage.length, document.cookie]")
+    assert stored == [1, 0, ""]
+    assert all(KEY not in url for url in ui.urls)
+    other = ui.page.context.new_page()
+    other.goto(f"{keyed_server.url}/")
+    expect(other.locator("#key")).to_be_focused()
+
+
+def test_a_new_key_sends_the_file_again_and_keeps_the_choices(
+    open_ui: OpenUi, keyed_server: ServerProcess
+) -> None:
+    """In a browser without access to storage."""
+    denied = (
+        "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('denied'); } })"
+    )
+    ui = open_ui(keyed_server, before=lambda page: page.add_init_script(denied))
+    enter(ui, KEY)
+    ui.ready()["beam"].select_option("8")
+    refusal = {"error": "Invalid API key"}
+    ui.page.route("**/translate_file", lambda route: route.fulfill(status=403, json=refusal), times=1)
+    ui.open_file("film.srt", CUE.encode())
+    expect_problem(ui, "Invalid API key")
+    expect(ui["key"]).to_be_focused()
+    enter(ui, KEY)
+    expect(ui["download"]).to_have_text("Download film.de.srt")
+    expect(ui["problem"]).to_be_hidden()
+    assert [ui[name].input_value() for name in ("source-language", "beam")] == ["en", "8"]
 
 
 def test_the_limit_of_a_key_is_named_and_not_retried_before_it_ends(
@@ -173,8 +210,7 @@ def test_the_limit_of_a_key_is_named_and_not_retried_before_it_ends(
     keys_file.chmod(0o600)
     with ServerProcess(echo_command, {"api_keys_file": str(keys_file)}) as server:
         ui = open_ui(server.ready())
-        ui["key"].fill(LONG_KEY)
-        ui["key"].press("Enter")
+        enter(ui, LONG_KEY)
         ui.ready().type(SENTENCE)
         ui.shows(SENTENCE)
         ui.type(GOLDEN)

@@ -58,6 +58,7 @@ def test_the_mirror_is_exactly_behind_the_text(ui: TranslatePage) -> None:
     assert box == mirror
     heights = ui["source"].evaluate("box => [box.clientHeight, box.scrollHeight]")
     assert heights[0] == heights[1], "the box must not scroll"
+    assert ui["mirror"].get_attribute("lang") == ui["source"].get_attribute("lang") == "en"
 
 
 def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
@@ -278,7 +279,7 @@ def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage
     ui.shows(LATE_DE)
 
 
-def test_a_new_translation_closes_the_alternatives_of_the_old_one(ui: TranslatePage) -> None:
+def test_an_outdated_translation_has_no_alternatives(ui: TranslatePage) -> None:
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -286,15 +287,19 @@ def test_a_new_translation_closes_the_alternatives_of_the_old_one(ui: TranslateP
 
     ui.type(STATION)
     ui.shows(STATION_DE)
+    ui.word("Bahnhof").click()
+    expect(ui["choices"].get_by_role("option").first).to_be_focused()
     ui.page.route("**/v1/translate/stream", hold)
     with ui.page.expect_request("**/v1/translate/stream"):
         ui.type(LATE)
+    expect(ui["choices"]).to_be_hidden()
     ui.word("Bahnhof").click()
-    expect(ui["choices"].get_by_role("option").first).to_be_focused()
+    assert ui["choices"].is_hidden()
     (request,) = held
     request.continue_()
     ui.shows(LATE_DE)
-    expect(ui["choices"]).to_be_hidden()
+    ui.word("spät").click()
+    expect(ui["choices"]).to_be_visible()
 
 
 @pytest.mark.parametrize(

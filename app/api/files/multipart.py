@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.http.json_body import too_large
+from app.api.http.json_body import check_uncompressed, too_large
 from app.errors import InvalidRequest, MalformedRequest, RequestCancelled, UnsupportedMedia
 
 MULTIPART = "multipart/form-data"
@@ -52,8 +52,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     _, parameters = parse_options_header(request.headers["content-type"])
     if parameters.get(b"charset", b"utf-8").decode("latin-1").lower() not in CHARSETS:
         raise UnsupportedMedia(f"the charset must be one of {', '.join(CHARSETS)}")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMedia("compressed bodies are not accepted")
+    check_uncompressed(request.scope["headers"])
     parser = _UploadParser(
         request.headers,
         _bounded(request, max_bytes),

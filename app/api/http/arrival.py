@@ -1,4 +1,4 @@
-"""Measures how long a request waited in the kernel before the event loop read it.
+"""What the kernel knows of a connection: how long a request has waited unread, and whether the client has hung up.
 
 An event loop that gets requests faster than it can read them falls behind. Each request then waits longer than the
 one before, and no response is in time. The protocol refuses requests that waited too long. The application does not see
@@ -16,6 +16,8 @@ from typing import Any
 MAX_UNREAD_S = 1.0
 # The field tcpi_last_data_recv of `struct tcp_info` in linux/tcp.h, in milliseconds.
 _LAST_DATA_RECEIVED = slice(52, 56)
+# Values of its first field, tcpi_state, of a connection that the client has reset or closed: TCP_CLOSE, TCP_CLOSE_WAIT.
+_HUNG_UP_STATES = frozenset({7, 8})
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
 
@@ -28,3 +30,13 @@ def unread_s(connection: Any) -> float:
         return 0.0
     info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_DATA_RECEIVED.stop)
     return int.from_bytes(info[_LAST_DATA_RECEIVED], sys.byteorder) / 1000
+
+
+def has_hung_up(connection: Any) -> bool:
+    """Whether the client has closed a TCP connection; False where the system does not report it.
+
+    connection: as of `unread_s`.
+    """
+    if sys.platform != "linux" or _TCP_INFO is None:
+        return False
+    return connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] in _HUNG_UP_STATES

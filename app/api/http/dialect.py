@@ -51,6 +51,8 @@ class Dialect:
         """The answer to a ServiceError."""
         status, message = self.map_error(error) or (answer_to(error).status, error.message)
         headers = {}
+        if status == 401:
+            headers["www-authenticate"] = "Bearer"
         if isinstance(error, RetryLater):
             headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
         field = error.field if isinstance(error, InvalidRequest) and error.is_misspelt else None

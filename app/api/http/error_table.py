@@ -73,6 +73,7 @@ ANSWERS: dict[type[ServiceError], Answer] = {
 WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
+UNEXPECTED_MESSAGE = "the server failed to answer this request"
 # Codes of the errors that the router and the protocol return, by status.
 HTTP_CODES = {
     404: "not_found",
@@ -123,6 +124,11 @@ def error_body(code: str, message: str, request_id: str, field: str | None = Non
         if len(body) <= MAX_BODY_BYTES or not message:
             return body
         message = message[: len(message) // 2]  # in JSON a character may take several bytes
+
+
+def unexpected_body(request_id: str) -> bytes:
+    """The body for an error that is no ServiceError."""
+    return error_body(UNEXPECTED.code, UNEXPECTED_MESSAGE, request_id)
 
 
 def error_response(error: ServiceError, request_id: str) -> Response:

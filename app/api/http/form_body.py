@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.http.json_body import JSON, parse_json, take_turn_to_parse, too_large
+from app.api.http.json_body import JSON, check_uncompressed, parse_json, take_turn_to_parse, too_large
 from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
+# If larger, a form of percent signs blocks the event loop for longer. If smaller, forms that name many percentages
+# without escaping them are refused.
+MAX_STRAY_PERCENTS = 10_000
 # The value of each field by name; a list of values if a form repeats the field.
 Fields = dict[str, object]
+_STRAY_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _PLUS_TO_SPACE = bytes.maketrans(b"+", b" ")
 
 
@@ -24,8 +30,7 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     fields = parse_form(request.scope["query_string"], name="query string")
     body = await read_body(request, max_bytes=max_bytes)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMedia("compressed bodies are not accepted")
+    check_uncompressed(request.scope["headers"])
     if not body.strip():
         if media == JSON and request.method != "GET":
             raise MalformedRequest("the body is empty")
@@ -48,12 +53,27 @@ def parse_object(body: bytes, *, max_bytes: int) -> Fields:
 def parse_form(body: bytes, *, name: str = "form") -> Fields:
     """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge.
 
-    name: of the form, for messages.
+    name: of the form, for messages. A percent sign without two hexadecimal digits stands for itself.
     """
     if body.count(b"&") >= MAX_FORM_FIELDS:
         raise PayloadTooLarge(f"the {name} has more than {MAX_FORM_FIELDS} fields")
+    body = body.translate(_PLUS_TO_SPACE)
+    try:
+        return _fields_of(body, name)
+    except UnicodeError:
+        body, num_stray = _STRAY_PERCENT.subn(b"%25", body, MAX_STRAY_PERCENTS + 1)
+    if num_stray > MAX_STRAY_PERCENTS:
+        message = (
+            f"the {name} has more than {MAX_STRAY_PERCENTS} percent signs without two hexadecimal digits"
+        )
+        raise MalformedRequest(message, is_form=True)
+    return _fields_of(body, name)
+
+
+def _fields_of(form: bytes, name: str) -> Fields:
+    """The fields of a form whose plus signs are spaces. Raises MalformedRequest, and the errors of `_unescape`."""
     fields: dict[str, list[str]] = {}
-    for pair in body.translate(_PLUS_TO_SPACE).split(b"&"):
+    for pair in form.split(b"&"):
         if pair:
             key, _, value = pair.partition(b"=")
             text = _unescape(value, name).replace("\r\n", "\n").replace("\r", "\n")
@@ -62,14 +82,13 @@ def parse_form(body: bytes, *, name: str = "form") -> Fields:
 
 
 def _unescape(value: bytes, name: str) -> str:
-    """A name or a value of a form. One call decodes all its escapes: a call for each would block the event loop."""
+    """A name or a value of a form. One call decodes all its escapes: a call for each would block the event loop.
+
+    Raises UnicodeError for a percent sign without two hexadecimal digits, and MalformedRequest if it is not UTF-8.
+    """
     if b"%" in value:
         escaped = value.replace(b"\\", b"\\\\").replace(b"%", b"\\x")
-        try:
-            value = escaped.decode("unicode_escape").encode("latin-1")
-        except UnicodeError as error:
-            message = f"the {name} has a percent sign without two hexadecimal digits"
-            raise MalformedRequest(message, is_form=True) from error
+        value = escaped.decode("unicode_escape").encode("latin-1")
     try:
         return value.decode()
     except UnicodeError as error:

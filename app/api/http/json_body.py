@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import orjson
 from starlette.requests import Request
@@ -75,17 +75,21 @@ def too_large(max_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body is larger than {max_bytes} bytes")
 
 
-def _check_media(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    first = dict(reversed([*headers]))  # the first header of each name
-    encoding = first.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-    if encoding != "identity":
-        raise UnsupportedMedia("compressed bodies are not accepted")
-    content_type = first.get(b"content-type", b"")
+def check_uncompressed(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise UnsupportedMedia if a header Content-Encoding names a compression. headers: the scope's."""
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise UnsupportedMedia("compressed bodies are not accepted")
+
+
+def _check_media(headers: Collection[tuple[bytes, bytes]]) -> None:
+    check_uncompressed(headers)
+    content_type = next((value for name, value in headers if name == b"content-type"), b"")
     if content_type == JSON_BYTES:
         return
     media, _, parameters = content_type.decode("latin-1").partition(";")
     if media.strip().lower() != JSON:
         raise UnsupportedMedia(f"the content type must be {JSON}")
-    charset = parameters.replace(" ", "").replace('"', "").lower()
+    charset = parameters.replace(" ", "").replace('"', "").lower().strip(";")
     if charset not in {"", "charset=utf-8"}:
         raise UnsupportedMedia(f"the content type must be {JSON}, in UTF-8")

@@ -20,7 +20,14 @@ from app.api.http.auth import ApiKeys
 from app.api.http.connections import address_of
 from app.api.http.cross_site import SITE_HEADERS, check_site
 from app.api.http.dialect import Dialect, DialectError, Dialects
-from app.api.http.error_table import ANSWERS, UNEXPECTED, error_body, error_response, plain_error
+from app.api.http.error_table import (
+    ANSWERS,
+    UNEXPECTED,
+    UNEXPECTED_MESSAGE,
+    error_response,
+    plain_error,
+    unexpected_body,
+)
 from app.api.http.failures import count_error
 from app.api.http.json_body import too_large
 from app.api.http.protocol import CONNECTION
@@ -55,6 +62,10 @@ class RequestScope:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id_of(scope["headers"])
         state["received_at"] = started
+        method = scope["method"]
+        if method == "HEAD":
+            # Answered as GET (RFC 9110, section 9.3.2). The protocol, which has the other scope, sends no body.
+            scope = {**scope, "method": "GET"}
         dialect = state["dialect"] = self._dialects.of(scope["path"])
         answer = _Answer(send, state, dialect.trace_header if dialect else None)
         try:
@@ -73,16 +84,18 @@ class RequestScope:
             await dialect.answer(error.status, error.message)(scope, receive, answer.send)
         except Exception as error:
             count_error(self._metrics, error, state["request_id"])
-            if answer.status:
-                raise
-            await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
+            if not answer.status:
+                await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
+            elif not answer.is_complete:
+                raise  # the protocol closes the connection
         finally:
-            self._record(scope, answer.status or _status_without_response(scope), time.monotonic() - started)
+            status = answer.status or _status_without_response(scope)
+            self._record(scope, method, status, time.monotonic() - started)
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count the finished request and write its log line."""
+    def _record(self, scope: Scope, method: str, status: int, seconds: float) -> None:
+        """Count the finished request and write its log line. method: the client's."""
         route = getattr(scope.get("route"), "path", "unmatched")
-        self._metrics.record_request(route=route, method=scope["method"], code=status, seconds=seconds)
+        self._metrics.record_request(route=route, method=method, code=status, seconds=seconds)
         log_event(
             logger,
             logging.DEBUG if route in PROBES else logging.INFO,
@@ -90,7 +103,7 @@ class RequestScope:
             fields={
                 "request_id": scope["state"]["request_id"],
                 "route": route,
-                "method": scope["method"],
+                "method": method,
                 "status": status,
                 "duration_ms": round(seconds * 1000, 2),
                 "caller": scope["state"].get("caller") or None,
@@ -109,14 +122,16 @@ def _status_without_response(scope: Scope) -> int:
 
 
 def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
-    message = "the server failed to answer this request"
     if dialect:
-        return dialect.answer(UNEXPECTED.status, message)
-    return plain_error(UNEXPECTED.status, error_body(UNEXPECTED.code, message, request_id))
+        return dialect.answer(UNEXPECTED.status, UNEXPECTED_MESSAGE)
+    return plain_error(UNEXPECTED.status, unexpected_body(request_id))
 
 
 class _Answer:
-    """Adds the server's headers to a response and records its status, which is 0 until the response starts."""
+    """Adds the server's headers to a response and records its status, which is 0 until the response starts.
+
+    is_complete: whether the last part of the body has been sent.
+    """
 
     def __init__(self, send: Send, state: Mapping[str, Any], trace_header: str | None) -> None:
         """state: the scope's state. Its `limit_headers`, if set, are sent too. trace_header: see `Dialect`."""
@@ -127,6 +142,7 @@ class _Answer:
         if trace_header is not None:
             self._headers.append((trace_header.lower().encode("latin-1"), encoded_id))
         self.status = 0
+        self.is_complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -135,6 +151,8 @@ class _Answer:
             if not any(name == b"cache-control" for name, _ in message["headers"]):
                 added = [*added, (b"cache-control", b"no-store")]
             message["headers"] = [*message["headers"], *added, *self._state.get("limit_headers", ())]
+        else:
+            self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
 

@@ -24,11 +24,12 @@ from typing import Any
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S, unread_s
 from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable, plain_host
+from app.api.http.pipelining import PipeliningProtocol
 from app.api.http.request_head import (
     BAD_CHUNKS,
     DISPLACED,
@@ -62,7 +63,7 @@ RESERVED_READ_TIMEOUT_S = 1.0
 MAX_FRAMING_PER_BYTE = 8  # chunks of one byte need five
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(PipeliningProtocol):
     """The protocol of one connection. uvicorn and the parser call its methods on the event loop."""
 
     def __init__(
@@ -325,11 +326,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _watch_disconnect(self, callback: Callable[[], None] | None) -> None:
         """Set the function to call when the client disconnects; None for no function."""
         self._on_disconnect = callback
-        if callback is None:
-            return
-        if self.transport.is_closing():
+        if callback is not None and self.transport.is_closing():
             self.loop.call_soon(callback)
-        else:
+        elif callback is not None:
             self.flow.resume_reading()  # a disconnect is noticed only while the socket is read
 
     def _expect_request(self) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from app.api.http.dialect import Dialect, DialectError
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_body
+from app.api.http.json_body import check_uncompressed
 from app.api.http.validation import validate
 from app.api.inference.models import (
     InferAnswer,
@@ -30,7 +31,7 @@ from app.api.native.models import AUTO, DetectBody
 from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
-from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
+from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages
 from app.translator import ModelTranslator
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -78,7 +79,7 @@ INFER = operation(
     InferAnswer,
     body=InferBody,
     errors=ERRORS,
-    binary=True,
+    binary="Inference-Header-Content-Length",
     example={
         "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Where is the station?"]}],
         "parameters": {"source": "en", "target": "de"},
@@ -152,8 +153,7 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
     async def infer(request: Request) -> Response:
         translator = _model(plain, request)
         limits = plain.limits
-        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise UnsupportedMedia("compressed bodies are not accepted")
+        check_uncompressed(request.scope["headers"])
         body = await read_body(request, max_bytes=limits.max_body_bytes)
         parsed = read_infer(
             body,

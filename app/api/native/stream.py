@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.error_table import error_response
+from app.api.http.error_table import error_response, unexpected_body
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
 from app.api.http.protocol import CONNECTION
@@ -47,6 +47,7 @@ HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no
 # The most bytes of one write. The next write waits until the client has read enough. If larger, each slow client takes
 # more memory.
 CHUNK_BYTES = 65_536
+DISCONNECTED = "the client disconnected before the end of the response"
 STREAM = operation(
     TAG,
     "Translate, and send the translation while it is decoded",
@@ -101,7 +102,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises the errors of `Service.work`, of `begin_spending` and of the translation.
 
-        If the stream has begun, an error event is sent before a ServiceError of the translation is raised. Raises
+        If the stream has begun, an error event is sent before an error of the translation is raised. Raises
         RequestCancelled, without an event, if the client disconnects or does not read.
         """
         with (
@@ -147,7 +148,7 @@ class EventStream(Response):
             is_quiet = not await _set_within(events.changed, self._limits.keep_alive_s)
             events.changed.clear()
             if watcher.done():
-                raise RequestCancelled("the client disconnected before the end of the response")
+                raise RequestCancelled(DISCONNECTED)
             if work.done():
                 break
             if events.has_unsent or (is_quiet and events.has_segments):
@@ -168,10 +169,11 @@ class EventStream(Response):
         """Send the last event. Raises the errors of the translation."""
         try:
             body = work.result()
-        except ServiceError as error:
+        except Exception as error:
             if self._is_started:
-                body = bytes(error_response(error, self._request.request_id).body)
-                await writer.send(self._events.take() + self._events.error(body), is_last=True)
+                body = _error_body(error, self._request.request_id)
+                with contextlib.suppress(RequestCancelled):  # `error` is the cause
+                    await writer.send(self._events.take() + self._events.error(body), is_last=True)
             raise
         await self._begin(writer, translator)
         timing = f": server-timing {self._timing}\n".encode()
@@ -185,10 +187,9 @@ class _EventWriter:
         self._send = send
         self._spending = spending
         # Only `BoundedProtocol` adds this extension. Another ASGI server has its own rules for stalled clients.
-        connection = scope.get("extensions", {}).get(CONNECTION)
-        self._has_stalled: Callable[[], bool] = (
-            connection["has_stalled"] if connection is not None else lambda: False
-        )
+        connection = scope.get("extensions", {}).get(CONNECTION, {})
+        self._has_stalled: Callable[[], bool] = connection.get("has_stalled", lambda: False)
+        self._is_disconnected: Callable[[], bool] = connection.get("is_disconnected", lambda: False)
 
     async def start(self) -> None:
         """Mark the request as delivered (`Spending.is_delivered`), and send the status and the headers."""
@@ -198,14 +199,22 @@ class _EventWriter:
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
         """Send a part of the stream. On return at most 2 x CHUNK_BYTES of the stream are buffered.
 
-        Raises RequestCancelled if the connection is closed because the client does not read.
+        Raises RequestCancelled if the client has disconnected, or the connection is closed because it does not read.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):
             is_end = is_last and not chunk
+            if self._is_disconnected():
+                raise RequestCancelled(DISCONNECTED)
             await self._send({"type": "http.response.body", "body": chunk, "more_body": not is_end})
             if self._has_stalled():
                 raise RequestCancelled("the client stopped reading the response")
+
+
+def _error_body(error: Exception, request_id: str) -> bytes:
+    if isinstance(error, ServiceError):
+        return bytes(error_response(error, request_id).body)
+    return unexpected_body(request_id)
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

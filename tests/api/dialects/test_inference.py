@@ -265,6 +265,7 @@ def test_keys(locked_http: httpx.Client) -> None:
         assert locked_http.get(path).status_code == 401
     without = locked_http.post(INFER, json=body)
     assert (without.status_code, list(without.json())) == (401, ["error"])
+    assert without.headers["www-authenticate"] == "Bearer"
     wrong = locked_http.post(INFER, json=body, headers={"authorization": "Bearer no"})
     assert wrong.status_code == 403
     assert locked_http.post(INFER, json=body, headers={"authorization": f"Bearer {KEY}"}).status_code == 200

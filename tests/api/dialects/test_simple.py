@@ -233,13 +233,17 @@ def test_invalid_json(http: httpx.Client, content: bytes) -> None:
     [
         (b"q=%ff&source=en&target=de", "is not UTF-8"),
         (b"q=\xff", "is not UTF-8"),
-        (b"q=5%&source=en", "has a percent sign without two hexadecimal digits"),
-        (b"q=%zz", "has a percent sign without two hexadecimal digits"),
+        (b"q=" + b"%" * 10_001, "has more than 10000 percent signs without two hexadecimal digits"),
     ],
 )
 def test_invalid_forms(http: httpx.Client, content: bytes, problem: str) -> None:
     answer = http.post("/translate", content=content, headers=FORM)
     assert (answer.status_code, answer.json()) == (400, {"error": f"Invalid request: the form {problem}"})
+
+
+def test_a_percent_sign_in_a_form_need_not_be_escaped(http: httpx.Client) -> None:
+    answer = http.post("/translate", content=b"q=50% off&source=en&target=de", headers=FORM)
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": "50% off"})
 
 
 def test_an_invalid_query_string(http: httpx.Client) -> None:

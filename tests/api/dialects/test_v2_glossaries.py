@@ -107,7 +107,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"entries": ["a\tb"]}, "entries must be a string"),
     ({"name": None}, "name is required"),
     ({"name": " "}, "name: 0 characters, not 1 to 256"),
-    ({"name": "x" * 257}, "name: 257 characters, not 1 to 256"),
+    ({"name": "x" * 257}, "name has 257 characters, the limit is 256"),
     ({"source_lang": None}, "source_lang is required"),
     ({"entries": "\n".join(f"{n}\tx" for n in range(10_001))}, "entries: more than 10000"),
 ]

@@ -1,0 +1,136 @@
+"""Pipelined requests whose client disconnects, and responses to HTTP/1.0."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+import uvloop
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from app.api.http.disconnect import while_connected
+from app.api.http.json_body import read_json
+from app.errors import RequestCancelled
+from tests.api.certificates import make_certificate, trusting
+from tests.api.server_process import ServerProcess
+from tests.api.test_connections import HEAD
+from tests.api.test_protocol import (
+    GET,
+    HANG_TIMEOUT_S,
+    LENGTH,
+    answer,
+    app_that_sends,
+    body,
+    connected,
+    start,
+)
+from tests.api.test_stream import BODY, LONG, ROUTE
+
+POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+OLD_GET = b"GET / HTTP/1.0\r\n\r\n"
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize(
+    "pipelined", [GET, GET * 3, POST.replace(b"length: 2", b"length: 200000") + b" " * 150_000]
+)
+def test_work_ends_when_a_caller_with_pipelined_requests_disconnects(
+    pipelined: bytes, is_reset: bool
+) -> None:
+    async def exchange() -> None:
+        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            has_begun.set()
+            await asyncio.sleep(HANG_TIMEOUT_S)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
+            await read_json(request, max_bytes=1_000_000)
+            with pytest.raises(RequestCancelled):
+                await while_connected(request, work())
+            has_ended.set()
+
+        async with connected(app) as (_reader, writer):
+            writer.write(POST)
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
+            writer.write(pipelined)
+            await asyncio.sleep(0.05)
+            if is_reset:
+                connection = writer.get_extra_info("socket")
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            writer.close()
+            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S / 2)  # before the work ends by itself
+
+    uvloop.run(exchange())
+
+
+def test_the_request_that_is_answered_learns_of_a_disconnect() -> None:
+    """It then gets `http.disconnect`, and may send without an error."""
+
+    async def exchange() -> None:
+        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+            await send(start())
+            await send(body(b"he", more=True))
+            has_begun.set()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            await asyncio.sleep(0.05)  # the transport is closed
+            await send(body(b"llo"))
+            has_ended.set()
+
+        async with connected(app) as (_reader, writer):
+            writer.write(GET)
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
+            writer.write(GET)
+            await asyncio.sleep(0.05)
+            writer.close()
+            await asyncio.wait_for(has_ended.wait(), HANG_TIMEOUT_S)
+
+    uvloop.run(exchange())
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_stream_whose_caller_disconnects_after_a_pipelined_request_is_cancelled(
+    echo_command: list[str], hang_file: Path, tmp_path: Path, has_tls: bool
+) -> None:
+    settings: dict[str, object] = {"probe_port": 0}
+    certificate, key = make_certificate(tmp_path)
+    if has_tls:
+        settings |= {"tls_certificate": certificate, "tls_key": key}
+    content = b'{"text": "%b", "source": "en", "target": "de", "beam_size": 1}' % LONG.encode()
+    assert set(BODY) == {"text", "source", "target", "beam_size"}
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server:
+        probe_port = int(server.wait_for("listening_for_probes")["port"])
+        server.ready()
+        hang_file.touch()
+        connection = server.connect()
+        if has_tls:
+            connection = trusting(certificate).wrap_socket(connection, server_hostname="127.0.0.1")
+        with connection:
+            head = HEAD.replace(b"/v1/translate", ROUTE.encode()) + b"content-length: %d\r\n\r\n"
+            connection.sendall(head % len(content) + content + GET.replace(b"/ ", b"/livez "))
+            server.url = f"http://127.0.0.1:{probe_port}"
+            server.wait_until("transduce_inflight_requests", 1)
+        server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
+        assert server.metric('transduce_rejected_total{reason="engine"}') == 0
+        hang_file.unlink()
+
+
+def test_a_response_to_http_1_0_is_not_chunked() -> None:
+    parts = (body(b"he", more=True), body(b"llo", more=True), body(b""))
+    head, _, content = answer(app_that_sends(start(), *parts), OLD_GET).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head
+    assert content == b"hello"
+    head, _, content = answer(app_that_sends(start(LENGTH), *parts), OLD_GET).partition(b"\r\n\r\n")
+    assert (b"content-length: 5" in head, content) == (True, b"hello")
+    head = answer(app_that_sends(start(), *parts), OLD_GET.replace(b"GET", b"HEAD"))
+    assert head.endswith(b"\r\n\r\n")
