@@ -15,6 +15,7 @@ from app.bundle import Bundle, load_bundle
 from app.settings import Settings
 from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice
+from benchmarks.http import traffic
 from benchmarks.http.context import (
     QUICK,
     CachedAnswerError,
@@ -124,8 +125,9 @@ def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
 
 
 @pytest.mark.load
-def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
+def test_a_server_slower_than_the_run_gets_a_longer_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the short run, the only answer belongs to a request from before the measured time."""
+    monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
     with SteadyServer(service_ms=1500.0) as slow:
         server: Any = StartedServer(slow.url)
         result = closed_loop(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
@@ -264,7 +266,10 @@ def answer(server: ProcessTree, text: str) -> str:
 
 
 @pytest.mark.server
-def test_ctranslate2_translates_alone_as_in_a_window(served: ModelFormats) -> None:
+def test_ctranslate2_translates_alone_as_in_a_window(
+    served: ModelFormats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("CT2_USE_MKL=0", PeerSettings(1, 1))
     subjects = [
