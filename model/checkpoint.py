@@ -185,7 +185,8 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 def best_folders(run: Path, count: int) -> list[Path]:
     """The `count` checkpoints of a run with the lowest dev loss. The loss last measured before each save counts.
 
-    Checkpoints that were saved before the first measurement come last. Raises CheckpointError if one has no dev loss.
+    Checkpoints that were saved before the first measurement come last. Raises CheckpointError if a state file is
+    damaged or missing, or lacks the field `dev_loss`.
     """
 
     def dev_loss(path: Path) -> float:

@@ -15,7 +15,7 @@ MAX_LENGTH_PENALTY = 10.0  # of a bundle's manifest
 # The fields that both files have in the same sense.
 IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Options that the server's search does not have, with the values that change nothing, beside null. The server's
-# shortest translation has one token. min_length also counts the start token and the end token.
+# shortest translation has one token. min_length also counts the start token, and neither counts the end token.
 LEFT_OUT: dict[str, tuple[Any, ...]] = {
     "no_repeat_ngram_size": (0,),
     "encoder_no_repeat_ngram_size": (0,),

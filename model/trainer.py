@@ -82,8 +82,9 @@ class Trainer:
         """Train until a limit of the options is reached, then save. A resumed run may be at a limit already.
 
         bleu: scores the model on dev text; None for no BLEU.
-        is_stopping: called before the first update and after each. Once it returns True, the run saves and ends. It
-        does not evaluate then, because that can take minutes. If an evaluation was due, the resumed run begins with it.
+        is_stopping: called before the first update and after each. Once it returns True, the run saves and ends, or
+        only ends if it has made no update. It does not evaluate then, because that can take minutes. If an evaluation
+        was due, the resumed run begins with it.
         """
         started = time.monotonic() - self.elapsed_s
         self.window.started = time.monotonic() - self.window.elapsed_s

@@ -17,7 +17,7 @@ def find_api_key(path: Path | None) -> str | None:
         OSError: the file cannot be read.
     """
     try:
-        text = path.read_text("utf-8-sig") if path else os.environ.get("TRANSDUCE_API_KEY")
+        text = path.read_text("utf-8").removeprefix("\ufeff") if path else os.environ.get("TRANSDUCE_API_KEY")
     except UnicodeDecodeError as error:
         raise CommandError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
     if text is None:

@@ -19,7 +19,7 @@ def output_file(path: Path) -> Path:
     resolved = Path(os.path.realpath(path))
     if resolved.is_dir():
         raise CommandError(f"{path} is a folder")
-    # A symbolic link that is resolved and still one points to itself.
+    # If the resolved path is still a symbolic link, the links form a loop.
     if resolved.is_symlink() or (path.exists() and not path.is_file()):
         raise CommandError(f"{path} is not a regular file; without -o the translation goes to stdout")
     check_folder(resolved.parent)

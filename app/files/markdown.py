@@ -123,7 +123,7 @@ class _Reader:
         self, content: str, offsets: list[int], environment: dict[str, Any], kind: str
     ) -> Iterator[Slot]:
         """Yield the slot of a block of running text, if it has text to translate. offsets: the offset of each line."""
-        # In a cell, the content is a single line, and `|` is `\\|` in the file.
+        # In a cell, the content is a single line, and `|` is `\|` in the file.
         is_cell = kind in {"th_open", "td_open"}
         lines = (in_cell(content) if is_cell else content).split("\n")
         ends = [offset + len(line) for offset, line in zip(offsets, lines, strict=True)]

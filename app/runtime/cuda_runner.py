@@ -30,7 +30,7 @@ from app.runtime.cuda_kernels import Kernels, load_kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_step import BoundStep, Result, StepInputs, StepShape
-from app.runtime.cuda_threads import WHOLE_DEVICE
+from app.runtime.cuda_threads import WHOLE_DEVICE, free_attributes
 from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
@@ -54,9 +54,6 @@ ATTENTION = 1 + 2 + 16 + 512
 MAX_PADDING = 1024
 # The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take more memory.
 MAX_STEPS = 64
-# Seconds that the end of a runner waits for captures and for sessions of other threads. If smaller, it may make a
-# capture invalid. If larger, a thread that holds a lock which the other thread needs stands still for longer.
-MAX_WAIT_S = 5.0
 
 
 def load_cuda_runner(
@@ -122,10 +119,18 @@ def load_cuda_runner(
     return runner
 
 
+class _GpuSession(Session):
+    """A session on the GPU. No other thread captures while it ends, also if the load fails after it."""
+
+    def __del__(self) -> None:
+        """Free the session."""
+        free_attributes(self)
+
+
 def _load(folder: Path, spec: GraphSpec, options: SessionOptions) -> Session:
     """A session on the GPU. Raises BundleError."""
     with WHOLE_DEVICE:
-        return Session(folder, spec, options)
+        return _GpuSession(folder, spec, options)
 
 
 def bucket_of(number: int, largest: int) -> int:
@@ -187,13 +192,8 @@ class CudaRunner:
         cuda.wait()
 
     def __del__(self) -> None:
-        """Free the sessions and all memory. The last reference may go in any thread, and with any lock held."""
-        has_device = WHOLE_DEVICE.acquire(timeout=MAX_WAIT_S)
-        try:
-            vars(self).clear()
-        finally:
-            if has_device:
-                WHOLE_DEVICE.release()
+        """Free the sessions and all memory."""
+        free_attributes(self)
 
     def _resident(self, values: Int32s) -> int:
         """The device address of a permanent copy of values."""

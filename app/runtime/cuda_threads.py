@@ -26,6 +26,10 @@ THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal
 # steps. Making a session takes up to a second, in which a step of a shape that is not captured yet waits.
 WHOLE_DEVICE = threading.RLock()
 
+# Seconds that the end of a runner or session waits for captures and for sessions of other threads. If smaller, it may
+# make a capture invalid. If larger, a thread that holds a lock which the other thread needs stands still for longer.
+MAX_WAIT_S = 5.0
+
 _thread = threading.local()
 
 
@@ -37,3 +41,16 @@ def ignore_other_captures(library: Any) -> None:
     if not hasattr(_thread, "has_mode"):
         library.cudaThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(THREAD_LOCAL)))
         _thread.has_mode = True
+
+
+def free_attributes(owner: object) -> None:
+    """Drop what an object refers to, while no other thread captures or makes a session. For its `__del__`.
+
+    The last reference to the owner may go in any thread, and with any lock held.
+    """
+    has_device = WHOLE_DEVICE.acquire(timeout=MAX_WAIT_S)
+    try:
+        vars(owner).clear()
+    finally:
+        if has_device:
+            WHOLE_DEVICE.release()

@@ -170,7 +170,8 @@ class CachingSubmitter:
         """As `Engine.prioritize_retries`, for futures of `submit`.
 
         A retry that joined a sentence in flight is left out, because the engine would move the request that submitted
-        the sentence. The retry waits for its request's turn.
+        the sentence. Such a retry waits until the turn of the request that submitted the
+        sentence.
         """
         submitted = []
         for future in futures:

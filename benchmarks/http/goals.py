@@ -121,8 +121,8 @@ def late_bounds(found: Parts) -> list[Parts]:
 
 
 def num_answers(found: Parts) -> int:
-    """The answers of all rounds of closed-loop clients."""
-    return sum(each["num_answers"] for each in found["rounds"])
+    """The fewest answers of a round of closed-loop clients."""
+    return min(int(each["num_answers"]) for each in found["rounds"])
 
 
 def _bimodal(part: Parts | None) -> Finding:

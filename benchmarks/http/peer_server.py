@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-workers",
         type=int,
         default=1,
-        help="calls of the engine at once, for Marian processes (default: 1)",
+        help="calls of the engine at once; with Marian, its number of processes (default: 1)",
     )
     add("--num-threads", type=int, default=1, help="threads of one call (default: 1)")
     add(

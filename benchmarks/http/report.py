@@ -92,7 +92,7 @@ def speed_table(parts: Parts, name: str) -> str:
     )  # fmt: skip
     few = [f"{title_of(server)} ({num})" for server, num in nums.items() if num < LEAST_FOR_P95]
     note = (
-        f"\n\nNo p95, because 1 client got fewer than {LEAST_FOR_P95} answers: {'; '.join(few)}."
+        f"\n\nNo p95, because 1 client got fewer than {LEAST_FOR_P95} answers in a round: {'; '.join(few)}."
         if few
         else ""
     )

@@ -133,9 +133,9 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
 
 
 def in_digits(value: float, num_digits: int, *, needed: float, is_met: bool) -> str:
-    """A value with at least so many digits after the point that its text also meets or misses the requirement.
+    """The value with `num_digits` digits after the point, or as many more as its text needs to agree with `is_met`.
 
-    needed: the least value that meets it. Has at most MAX_DIGITS digits after the point.
+    needed: the least value that meets the requirement. is_met: whether this one does. Has at most MAX_DIGITS digits.
     """
     for digits in range(num_digits, MAX_DIGITS):
         text = f"{value:.{digits}f}"
@@ -150,7 +150,7 @@ def find_thresholds(
     """The objectives and the required rate; for a sweep only the rate.
 
     An objective is met if more than half of the runs meet it. Its text has the median share of the runs, the lower of
-    two, so that the share also meets the objective or misses it.
+    two, so that the share agrees with the verdict.
     """
     found = []
     for number, slo in enumerate(slos if runs else ()):

@@ -83,7 +83,7 @@ class _UploadParser(MultiPartParser):
     """Starlette's parser, which also reads the names that are not ASCII as .NET's client sends them."""
 
     def on_headers_finished(self) -> None:
-        """Add a field or a file. The name in `filename*` counts before that in `filename`."""
+        """Add a field or a file. `filename*` has priority over `filename`."""
         part = self._current_part
         disposition = part.content_disposition or b""
         name = _extended_name(disposition)

@@ -19,8 +19,8 @@ struct DecodeArgs {
     // when no row or beam is left.
     int64_t max_steps = std::numeric_limits<int64_t>::max();
     // Steps that may follow the earliest step in which a row or beam ends. Steps that other threads have begun by then
-    // are taken, too. If the pool is busy, one thread takes the rows of all threads one after another. A row of a later
-    // run that ends then shortens nothing: the rows before it have taken all steps.
+    // are taken, too. If the pool is busy, one thread takes the rows of all threads, group by group. If a row of a later
+    // group then ends, the call does not become shorter: the groups before it have taken all steps.
     int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
     // The call ends early when *wake_flag is not 0. The first max(min_steps, 1) steps do not read the flag. Each later
     // step reads it before it begins. nullptr: no flag.
