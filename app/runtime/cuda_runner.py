@@ -119,7 +119,7 @@ def load_cuda_runner(
     return runner
 
 
-class _GpuSession(Session):
+class GpuSession(Session):
     """A session on the GPU. No other thread captures while it ends, also if the load fails after it."""
 
     def __del__(self) -> None:
@@ -130,7 +130,7 @@ class _GpuSession(Session):
 def _load(folder: Path, spec: GraphSpec, options: SessionOptions) -> Session:
     """A session on the GPU. Raises BundleError."""
     with WHOLE_DEVICE:
-        return _GpuSession(folder, spec, options)
+        return GpuSession(folder, spec, options)
 
 
 def bucket_of(number: int, largest: int) -> int:

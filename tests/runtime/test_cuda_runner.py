@@ -204,7 +204,7 @@ def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
         return Session(folder, spec, SessionOptions("cpu", num_threads=1))
 
     monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
-    monkeypatch.setattr(cuda_runner, "Session", load_on_cpu)
+    monkeypatch.setattr(cuda_runner, "GpuSession", load_on_cpu)
     monkeypatch.setattr(cuda_choice, "BUDGET_S", 0.0)
     bundle = one_variant(random_model(max_length=24), "fp16", tmp_path)
     for has_graphs in (True, False):
