@@ -91,6 +91,8 @@ def arrivals_text(result: dict[str, Any], table_of: Callable[[Sequence[dict[str,
     """The table of the rates of arrivals, or a sentence that says why it is left out."""
     if rows := valid_arrivals(result):
         return table_of(rows)
+    if not result["arrivals"]:
+        return "This run measured no rates of arrivals."
     return (
         "The rates of arrivals of this run are left out. Its trials are shorter than "
         f"{LEAST_TRIAL_S:g} s, ten times the limit of the latency, so a growing queue may stay short."
