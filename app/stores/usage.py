@@ -79,8 +79,8 @@ class Usage:
         Then only the refusal is counted. Raises UsageUnavailable; then nothing is counted.
         """
         limits = self.limits.get(caller, NO_LIMITS)
-        if self.saver is not None and limits.counted:
-            await self.saver.ensure_fresh()
+        if limits.counted:
+            await self.refresh()
         self._check_in_progress(caller, limits)
         counts = self._count(caller, limits, {Unit.REQUESTS: 1, Unit.CHARACTERS: num_characters})
         self._in_progress[caller] += 1
@@ -90,8 +90,8 @@ class Usage:
         """Count further code points of a request in progress. Raises as `begin`; then none of these are counted."""
         caller = spending.caller
         limits = self.limits.get(caller, NO_LIMITS)
-        if self.saver is not None and limits.counted:
-            await self.saver.ensure_fresh()
+        if limits.counted:
+            await self.refresh()
         spending.counts += self._count(caller, limits, {Unit.REQUESTS: 0, Unit.CHARACTERS: num_characters})
         spending.num_characters += num_characters
 

@@ -170,8 +170,7 @@ class CachingSubmitter:
         """As `Engine.prioritize_retries`, for futures of `submit`.
 
         A retry that joined a sentence in flight is left out, because the engine would move the request that submitted
-        the sentence. Such a retry waits until the turn of the request that submitted the
-        sentence.
+        the sentence. The retry waits until the turn of that request.
         """
         submitted = []
         for future in futures:

@@ -116,8 +116,7 @@ class ModelPool:
 
         The request holds no model while it waits for its turn. In its turn it holds both, and their loads get memory
         before all others. Otherwise it could hold one model while the other one's load waits for a load that needs the
-        memory of the held one. Raises NotReady at once if one must be loaded and the budget does not
-        hold both.
+        memory of the held one. Raises NotReady at once if one must be loaded and the budget does not hold both.
         """
         models, turn = (first, last), object()
         if any(map(_needs_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:

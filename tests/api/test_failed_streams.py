@@ -38,7 +38,7 @@ def test_nothing_is_sent_after_a_disconnect() -> None:
 
 
 class FailingTranslator:
-    """Translates one word, then fails in a way that nobody expects."""
+    """Translates one word, then fails with an error that is no ServiceError."""
 
     version = ModelVersion("broken", "1")
     versions = ()

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.disconnect import while_connected
-from app.api.http.json_body import read_json
-from app.errors import RequestCancelled
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import ServerProcess
 from tests.api.test_connections import HEAD
@@ -24,6 +20,7 @@ from tests.api.test_protocol import (
     LENGTH,
     answer,
     app_that_sends,
+    app_that_works,
     body,
     connected,
     start,
@@ -44,19 +41,7 @@ def test_work_ends_when_a_caller_with_pipelined_requests_disconnects(
 ) -> None:
     async def exchange() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
-
-        async def work() -> None:
-            has_begun.set()
-            await asyncio.sleep(HANG_TIMEOUT_S)
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive, send)
-            await read_json(request, max_bytes=1_000_000)
-            with pytest.raises(RequestCancelled):
-                await while_connected(request, work())
-            has_ended.set()
-
-        async with connected(app) as (_reader, writer):
+        async with connected(app_that_works(has_begun, has_ended)) as (_reader, writer):
             writer.write(POST)
             await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
             writer.write(pipelined)

@@ -129,23 +129,28 @@ def test_a_failure_between_head_and_body_closes_the_connection() -> None:
     assert answer(app, GET + LAST_GET).count(b"HTTP/1.1") == 1
 
 
+def app_that_works(has_begun: asyncio.Event, has_ended: asyncio.Event) -> ASGIApp:
+    """Works on a request until its client disconnects, and then sets has_ended."""
+
+    async def work() -> None:
+        has_begun.set()
+        await asyncio.sleep(HANG_TIMEOUT_S)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        await read_json(request, max_bytes=1_000_000)
+        with pytest.raises(RequestCancelled):
+            await while_connected(request, work())
+        has_ended.set()
+
+    return app
+
+
 @pytest.mark.parametrize("num_bytes", [10, 200_000])
 def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
     async def exchange() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
-
-        async def work() -> None:
-            has_begun.set()
-            await asyncio.sleep(HANG_TIMEOUT_S)
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive, send)
-            await read_json(request, max_bytes=1_000_000)
-            with pytest.raises(RequestCancelled):
-                await while_connected(request, work())
-            has_ended.set()
-
-        async with connected(app) as (_reader, writer):
+        async with connected(app_that_works(has_begun, has_ended)) as (_reader, writer):
             head = (
                 b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,9 @@ import pytest
 
 from model.imported import UnusableModel
 from model.marian import read_marian
-from tests.export.marian_folder import change_npz, write_marian, write_npz
+from tests.export.marian_folder import change_npz
 
 pytestmark = pytest.mark.training
-
-
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untrained")
-    write_marian(folder / "theirs")
-    write_npz(folder / "theirs", folder / "npz")
-    return folder / "npz"
-
-
-@pytest.fixture
-def npz(untrained: Path, tmp_path: Path) -> Path:
-    """A copy of the folder to change."""
-    return Path(shutil.copytree(untrained, tmp_path / "npz"))
 
 
 @pytest.mark.parametrize(

@@ -10,25 +10,11 @@ import pytest
 
 from model.imported import UnusableModel
 from model.marian import read_marian
-from tests.export.marian_folder import change_decoder, change_npz, write_marian, write_npz
+from tests.export.marian_folder import change_decoder, change_npz
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
 WHOLE, NUMBER = "a whole number of at least 1", "a number from 0 to 10"
-
-
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untrained")
-    write_marian(folder / "theirs")
-    write_npz(folder / "theirs", folder / "npz")
-    return folder / "npz"
-
-
-@pytest.fixture
-def npz(untrained: Path, tmp_path: Path) -> Path:
-    """A copy of the folder to change."""
-    return Path(shutil.copytree(untrained, tmp_path / "npz"))
 
 
 def search_of(folder: Path) -> tuple[int, float]:
