@@ -1,5 +1,6 @@
 // The alignment of text and translation: a sentence's attention map, and marks on the words that belong together.
 
+import { write } from "./announcer.js";
 import { drawHeatmap, highlightRow } from "./heatmap.js";
 import { alignmentOf } from "./spans.js";
 import { rowAt } from "./target.js";
@@ -51,9 +52,10 @@ export class AlignmentPanel {
       onPoint: (row) => this.#pointAtRow(row === null ? null : { segment: index, row }),
     });
     pager.hidden = this.alignments.length < 2;
-    which.textContent = `${count.format(index + 1)} of ${count.format(this.alignments.length)}`;
-    previous.disabled = index === 0;
-    next.disabled = index === this.alignments.length - 1;
+    write(which, `${count.format(index + 1)} of ${count.format(this.alignments.length)}`);
+    // A button with `disabled` would lose the focus.
+    previous.setAttribute("aria-disabled", index === 0);
+    next.setAttribute("aria-disabled", index === this.alignments.length - 1);
   }
 
   /** Point at the word at an offset of the translation; null for none. */

@@ -9,7 +9,8 @@ const NUM_ALTERNATIVES = 9;
 /**
  * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}.
  *
- * part: the segment's translation with the alternative, from `answerOf`. start, end: the changed word's span in it.
+ * part: the segment's translation with the alternative, from `answerOf`. start, end: the span in it of the word or
+ * punctuation mark in which the alternative begins.
  * probability: of the alternative's first subword, 0 to 1.
  * segment: {sourceText, text}. params: {source, target, pivot, options}, the languages and options of the translation.
  * Throws the errors of `post`.
@@ -57,8 +58,8 @@ async function tokensOf({ sourceText, text }, fields, pivot, signal) {
 }
 
 /**
- * The results that differ from `text` and from each other, with the span of the first changed word. The sentence with
- * the best score comes first.
+ * The results that differ from `text` and from each other, each with the span of the word or punctuation mark in which
+ * its subword begins. The subword may continue a word. The sentence with the best score comes first.
  */
 function distinct(found, text, language) {
   const seen = new Set([text]);
@@ -67,8 +68,8 @@ function distinct(found, text, language) {
   for (const { part, at, probability } of inOrder) {
     if (seen.has(part.text)) continue;
     seen.add(part.text);
-    const words = wordsOf(part.text, { start: at, end: part.text.length }, language);
-    const word = words[0] ?? { start: at, end: part.text.length };
+    const words = wordsOf(part.text, { start: 0, end: part.text.length }, language);
+    const word = words.find(({ end }) => end > at) ?? { start: at, end: part.text.length };
     kept.push({ part, start: word.start, end: word.end, probability });
   }
   return kept;
@@ -76,13 +77,14 @@ function distinct(found, text, language) {
 
 /** The pop-up list of alternatives below a word. */
 export class Choices {
-  /** onTake(choice): called when an alternative is selected. */
-  constructor(box, onTake) {
+  /** onTake(choice): called when an alternative is selected. announce(text): announces a text to screen readers. */
+  constructor(box, { onTake, announce }) {
     this.box = box;
     this.anchor = null;
     this.controller = null;
     this.choices = [];
     this.onTake = onTake;
+    this.announce = announce;
     box.addEventListener("keydown", (event) => this.#key(event));
     box.addEventListener("click", (event) => this.#take(event.target.closest("[role=option]")));
     box.addEventListener("beforetoggle", (event) => {
@@ -91,17 +93,23 @@ export class Choices {
   }
 
   /**
-   * Open below a word with a message until there are alternatives.
+   * Open below a word with a message until there are alternatives. Close if the user leaves the word before that.
    * Returns a signal that is aborted when the list closes.
    */
   open(anchor, message) {
     this.close();
     this.anchor = anchor;
     this.controller = new AbortController();
+    const { signal } = this.controller;
     anchor.setAttribute("aria-expanded", "true");
+    const leave = () => {
+      // If the whole window loses the focus, the word remains the active element.
+      if (!this.choices.length && document.activeElement !== anchor) this.close();
+    };
+    anchor.addEventListener("blur", leave, { signal });
     this.box.showPopover();
     this.say(message);
-    return this.controller.signal;
+    return signal;
   }
 
   /** Show a message instead of alternatives. */
@@ -109,9 +117,9 @@ export class Choices {
     this.choices = [];
     const line = document.createElement("p");
     line.className = "hint";
-    line.setAttribute("role", "status");
     line.textContent = message;
     this.box.replaceChildren(line);
+    this.announce(message);
     this.#place();
   }
 

@@ -10,16 +10,17 @@ export class DocumentCard {
     parts.close.addEventListener("click", onClose);
   }
 
-  /** Show that a file waits for the server. */
+  /** Show that a file waits for the server or for an API key. Returns the status for screen readers. */
   showWait(file) {
     const { box, state, hint, close } = this.parts;
-    state.textContent = `${file.name} will be translated when the server is ready.`;
+    state.textContent = `${file.name} waits until the server accepts it.`;
     hint.textContent = `${sizeOf(file.size)}.`;
     close.textContent = "Cancel";
     box.hidden = false;
+    return state.textContent;
   }
 
-  /** Show that the server is translating a file. language: the target language. */
+  /** Show that the server translates a file. Returns the status for screen readers. language: the target language. */
   showWork(file, language) {
     this.hide();
     const { box, state, hint, close } = this.parts;
@@ -27,6 +28,7 @@ export class DocumentCard {
     hint.textContent = `${sizeOf(file.size)}. A long file takes minutes; keep this page open.`;
     close.textContent = "Cancel";
     box.hidden = false;
+    return state.textContent;
   }
 
   /**

@@ -53,9 +53,9 @@ export function keepKey(newKey) {
   return true;
 }
 
-/** Send a GET request and return the parsed body. needsKey: whether to send the API key. Throws ServerError. */
-export async function get(path, { needsKey = true } = {}) {
-  return read(await send(path, { headers: needsKey ? authorization() : {} }));
+/** Send a GET request; returns the parsed body. needsKey: whether to send the API key. Throws the errors of `post`. */
+export async function get(path, { needsKey = true, signal } = {}) {
+  return read(await send(path, { headers: needsKey ? authorization() : {}, signal }));
 }
 
 /** Send a POST request and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */

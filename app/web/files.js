@@ -46,6 +46,7 @@ export async function readFile(file, facts) {
   }
   const isDocument = facts.file_suffixes.includes(suffix);
   const text = file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER ? utf8(await contentOf(file)) : null;
+  if (text?.trim() === "") throw new FileRefused(`${file.name} has no text.`);
   if (text !== null && [...text].length <= facts.max_characters) return { text, isMarkup: suffix.startsWith(".htm") };
   if (isDocument) return documentOf(file, facts);
   if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
@@ -104,23 +105,23 @@ async function contentOf(file) {
   }
 }
 
-/** The text of a content; null if it is not text in UTF-8. */
+/** The text of a content, with line feeds only, as in a text area; null if it is not text in UTF-8. */
 function utf8(content) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
-    return text.includes("\0") ? null : text;
+    return text.includes("\0") ? null : text.replace(/\r\n?/g, "\n");
   } catch {
     return null;
   }
 }
 
 /**
- * Accept dropped and opened files. onFile(file): called with the first file.
+ * Accept dropped and opened files. onFile(file): called with a file. onRefuse(message): called for several files.
  *
  * veil: the element that covers the page while a file is dragged over it. input: the file input. button: opens the
  * dialogue of `input`.
  */
-export function takeFiles({ veil, input, button }, onFile) {
+export function takeFiles({ veil, input, button }, onFile, onRefuse) {
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   const cover = (isCovered) => veil.classList.toggle("shown", isCovered);
   document.addEventListener("dragover", (event) => {
@@ -135,8 +136,9 @@ export function takeFiles({ veil, input, button }, onFile) {
     cover(false);
     if (!hasFiles(event)) return;
     event.preventDefault();
-    const [file] = event.dataTransfer.files;
-    if (file) onFile(file);
+    const [file, other] = event.dataTransfer.files;
+    if (other) onRefuse("This page translates one file at a time. Drop a single file.");
+    else if (file) onFile(file);
   });
   button.addEventListener("click", () => input.click());
   input.addEventListener("change", () => {

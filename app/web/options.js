@@ -1,5 +1,6 @@
 // The options of a translation: beam width, format, and the glossary's terms.
 
+import { write } from "./announcer.js";
 import { parseTerms, swappedTerms } from "./terms.js";
 
 const WIDTHS = [1, 2, 4, 8, 16];
@@ -78,8 +79,9 @@ export class Options {
     const { terms, wrongLines } = parseTerms(this.parts.terms.value);
     const num = Object.keys(terms).length;
     this.parts.termsCount.textContent = num ? `(${num})` : "";
-    this.parts.termsHint.textContent = wrongLines.length
+    const hint = wrongLines.length
       ? `Ignored lines: ${wrongLines.join(", ")}. Write each line as “term = translation”.`
       : "The terms are kept until you close this page. They do not apply to files that the server translates.";
+    write(this.parts.termsHint, hint);
   }
 }

@@ -2,6 +2,7 @@
 
 import { AlignmentPanel } from "./alignment.js";
 import { Choices, alternativesTo } from "./alternatives.js";
+import { Announcer } from "./announcer.js";
 import { DocumentCard } from "./card.js";
 import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
@@ -16,8 +17,6 @@ import { Target } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
 
-// Delay until a screen reader announces a translation, so that it does not announce each change while typing.
-const SPEAK_AFTER_MS = 700;
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
 const byId = (id) => document.getElementById(id);
 const source = byId("source");
@@ -27,9 +26,10 @@ let facts = null; // the server's settings, from assets/server.json; null until 
 let models = new Models();
 let shown = null; // the shown translation: {answer, request, language}; null for none
 let opened = null; // the file in place of a text: {file, isDone}, isDone: its translation is shown; null for none
-let speaking = 0;
+let starting = new AbortController(); // of the last `begin`
 
-const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
+const announcer = new Announcer(byId("spoken"));
+const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry"), next: source });
 const languages = new Languages(
   { from: byId("source-language"), to: byId("target-language"), swap: byId("swap"), reason: byId("swap-reason") },
   () => translate({ atOnce: true }),
@@ -73,7 +73,7 @@ const alignmentPanel = new AlignmentPanel(
   },
   { source, mirror: byId("mirror"), target },
 );
-const choices = new Choices(byId("choices"), takeAlternative);
+const choices = new Choices(byId("choices"), { onTake: takeAlternative, announce: (text) => announcer.say(text) });
 const latest = new LatestRequest({
   draft: showDraft,
   progress: showProgress,
@@ -91,15 +91,15 @@ function translate({ atOnce = false } = {}) {
   choices.close();
   if (!isEmpty) closeFile();
   if (!models.areKnown || opened) return; // `begin` goes on when the models are known; a file is not a text
-  problem.hide();
-  const length = [...text].length;
-  if (isEmpty || length > facts.max_characters) {
+  const isTooLong = [...text].length > facts.max_characters;
+  if (isTooLong) {
+    // Without the text's length: a screen reader would announce the message again after each key.
+    const most = count.format(facts.max_characters);
+    problem.show(`The text is longer than the ${most} characters that this server accepts.`);
+  } else problem.hide();
+  if (isEmpty || isTooLong) {
     latest.supersede();
     clearTarget();
-    if (length > facts.max_characters) {
-      const most = count.format(facts.max_characters);
-      problem.show(`The text has ${count.format(length)} characters; this server accepts at most ${most}.`);
-    }
     return;
   }
   const request = {
@@ -115,7 +115,7 @@ function translate({ atOnce = false } = {}) {
   byId("nothing").hidden = true;
   byId("target").classList.add("stale");
   byId("target").setAttribute("aria-busy", "true");
-  clearTimeout(speaking);
+  announcer.cancel();
   if (atOnce) latest.now(request);
   else latest.soon(request);
 }
@@ -131,14 +131,13 @@ function showSourceLength(text) {
 function clearTarget() {
   choices.close();
   shown = null;
-  clearTimeout(speaking);
   target.showDraft("");
   languages.showDetected(null);
   alignmentPanel.clear();
   for (const id of ["timing", "copy", "progress", "nothing"]) byId(id).hidden = true;
   card.hide();
   byId("empty").hidden = false;
-  byId("spoken").textContent = "";
+  announcer.say("");
   endProgress();
 }
 
@@ -183,16 +182,8 @@ function showAnswer(answer, request) {
   byId("target").classList.toggle("markup", isMarkup);
   target.show(answer, language, { isPlain: isMarkup });
   alignmentPanel.show(answer, language);
-  if (isEmpty) speak(byId("nothing").textContent, "en");
-  else speak(answer.text, language);
-}
-
-function speak(text, language) {
-  clearTimeout(speaking);
-  speaking = setTimeout(() => {
-    byId("spoken").lang = language;
-    byId("spoken").textContent = text;
-  }, SPEAK_AFTER_MS);
+  if (isEmpty) announcer.saySoon(byId("nothing").textContent);
+  else announcer.saySoon(answer.text, language);
 }
 
 function showProblem(error, again = () => (models.areKnown ? translate({ atOnce: true }) : begin())) {
@@ -200,6 +191,7 @@ function showProblem(error, again = () => (models.areKnown ? translate({ atOnce:
   byId("key-form").hidden = !(needsKey || facts?.needs_key);
   clearTarget();
   byId("empty").hidden = true;
+  if (opened && !opened.isDone) announcer.say(card.showWait(opened.file));
   if (needsKey) byId("key").focus();
   problem.show(error.message, error.retryAfterS, again);
 }
@@ -246,8 +238,11 @@ function takeAlternative({ index, part, start }) {
 
 /** Load the server's facts and models, then translate the text or the file that the page already has. */
 async function begin() {
+  starting.abort(); // a late answer to an older key would replace the translation by an error
+  starting = new AbortController();
+  const { signal } = starting;
   try {
-    facts ??= await get("assets/server.json", { needsKey: false });
+    facts ??= await get("assets/server.json", { needsKey: false, signal });
     byId("key-form").hidden = !facts.needs_key;
     offerFormats(byId("file"), facts);
     byId("docs").hidden = !facts.has_docs || facts.needs_key;
@@ -255,9 +250,10 @@ async function begin() {
       byId("key").focus();
       return;
     }
-    const served = await get("v1/models");
+    const served = await get("v1/models", { signal });
     models = new Models(served.models, served.pivoted_pairs);
   } catch (error) {
+    if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
     showProblem(error);
     return;
@@ -295,7 +291,7 @@ async function takeFile(file) {
   opened = work;
   byId("empty").hidden = true;
   if (!models.areKnown) {
-    card.showWait(file);
+    announcer.say(card.showWait(file));
     return;
   }
   try {
@@ -317,7 +313,7 @@ async function takeFile(file) {
 /** Show why a file is not translated. The old text is cleared, because it would look like the file's. */
 function refuseFile(message) {
   setText("");
-  problem.show(message);
+  problem.note(message);
 }
 
 /** Send the opened file to the server to translate it. */
@@ -325,14 +321,13 @@ async function sendFile(work) {
   const { file } = work;
   const languagesNow = { source: languages.source, target: languages.target };
   const { signal } = latest.controller;
-  card.showWork(file, languagesNow.target);
+  announcer.say(card.showWork(file, languagesNow.target));
   try {
     const blob = await translateFile(file, languagesNow, signal);
     if (signal.aborted) return;
     problem.reset();
     work.isDone = true;
-    byId("spoken").lang = "en";
-    byId("spoken").textContent = card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms });
+    announcer.say(card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms }));
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
@@ -379,7 +374,7 @@ function listen() {
     copyText(shown.answer.text, { box: byId("target"), button: byId("copy") });
   });
   byId("key-form").addEventListener("submit", useKey);
-  takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile);
+  takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile, refuseFile);
   chooseTheme(byId("theme"));
 }
 

@@ -5,11 +5,15 @@
 const MAX_WAIT_S = 60;
 
 export class Problem {
-  /** box: the element of the whole message. text: the element of its words. button: retries at once. */
-  constructor({ box, text, button }) {
+  /**
+   * box: the element of the whole message. text: the element of its words. button: retries at once. next: the element
+   * that gets the focus if the button has it when the message is hidden.
+   */
+  constructor({ box, text, button, next }) {
     this.box = box;
     this.text = text;
     this.button = button;
+    this.next = next;
     this.timer = 0;
     this.numFailures = 0;
     this.again = () => {};
@@ -19,8 +23,11 @@ export class Problem {
   /**
    * Show a message. again(): the retry, called after retryAfterS seconds, or only by the button if that is more than
    * MAX_WAIT_S. Each further failure doubles the delay, up to MAX_WAIT_S. If retryAfterS is null, there is no retry.
+   * A screen reader announces the message, but not again while the same message without a retry is shown.
    */
   show(message, retryAfterS = null, again = () => {}) {
+    const isShown = !this.box.hidden && this.button.hidden && this.text.textContent === message;
+    if (isShown && retryAfterS === null) return;
     this.hide();
     this.box.hidden = false;
     this.again = again;
@@ -40,9 +47,17 @@ export class Problem {
     }, 200);
   }
 
+  /** Show a message without a retry. A retry that waits goes on. */
+  note(message) {
+    if (this.box.hidden) this.show(message);
+    else this.text.textContent = message;
+  }
+
   hide() {
     clearInterval(this.timer);
+    const hadFocus = document.activeElement === this.button;
     this.box.hidden = true;
+    if (hadFocus) this.next.focus();
     this.text.textContent = "";
   }
 

@@ -45,9 +45,10 @@ export class Target {
     if (first) first.tabIndex = 0;
   }
 
-  /** Focus the word at an offset, if there is one. */
+  /** Focus the last word that begins at an offset or before it; without one, the first word. */
   focus(start) {
-    const word = this.words.get(start);
+    const words = [...this.words];
+    const [, word] = words.findLast(([begin]) => begin <= start) ?? words[0] ?? [];
     if (word) this.#enter(word);
   }
 

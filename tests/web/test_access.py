@@ -234,13 +234,14 @@ def test_the_theme_can_be_selected_and_is_kept(open_ui: OpenUi, model_server: Se
 def test_nothing_is_wider_than_the_window_before_a_language_is_chosen(
     open_ui: OpenUi, model_server: ServerProcess, width: int
 ) -> None:
-    """In all states: no text, terms, a translation, a file with a long name, a rejected file."""
+    """In all states: long names of a model and of a file, no text, terms, a translation, a rejected file."""
     ui = open_ui(model_server, viewport={"width": width, "height": 800})
 
     def fits() -> None:
         assert ui.page.evaluate("() => document.documentElement.scrollWidth") <= width
 
     expect(ui["model"]).not_to_be_empty()
+    ui["model"].evaluate("box => { box.textContent = `${'m'.repeat(64)} 1 · int8`; }")
     assert ui["source-language"].input_value() == "auto"
     fits()
     ui.page.get_by_text("Glossary", exact=True).click()

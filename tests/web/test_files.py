@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.api.server_process import ServerProcess
 from tests.files.samples import DOCUMENT, docx
@@ -241,20 +241,57 @@ def test_a_file_that_is_not_utf8_or_too_long_is_rejected(
     assert fileless.posted == []
 
 
-def test_html_is_read_as_html_with_files_disabled(fileless: TranslatePage) -> None:
-    """The file is dropped instead of opened."""
-    page = fileless.page
-    transfer = page.evaluate_handle(
-        """text => {
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf \r\n"], ids=["no bytes", "white space"])
+def test_a_file_without_text_is_rejected(ui: TranslatePage, content: bytes) -> None:
+    ui.open_file("empty.txt", content)
+    check_rejected(ui, "empty.txt has no text.")
+    assert ui.posted == []
+
+
+def test_the_length_of_a_file_is_counted_as_that_of_its_text(fileless: TranslatePage) -> None:
+    """The text area has no carriage returns."""
+    fileless.open_file("lines.txt", b"Anna sees the river.\r\n" * 230)
+    expect(fileless["count"]).to_have_text("4,830 / 5,000")
+    expect(fileless["target"]).to_contain_text("Anna sees the river.")
+
+
+def drop(ui: TranslatePage, files: dict[str, str]) -> None:
+    """Drop files on the page. files: from names to texts."""
+    transfer = ui.page.evaluate_handle(
+        """files => {
           const transfer = new DataTransfer();
-          transfer.items.add(new File([text], "question.html", { type: "text/html" }));
+          for (const [name, text] of Object.entries(files)) transfer.items.add(new File([text], name));
           return transfer;
         }""",
-        f"<p>{STATION}</p>",
+        files,
     )
-    page.dispatch_event("#translator", "dragover", {"dataTransfer": transfer})
-    expect(fileless["veil"]).to_be_visible()
-    page.dispatch_event("#translator", "drop", {"dataTransfer": transfer})
-    expect(fileless["veil"]).to_be_hidden()
+    ui.page.dispatch_event("#translator", "dragover", {"dataTransfer": transfer})
+    expect(ui["veil"]).to_be_visible()
+    ui.page.dispatch_event("#translator", "drop", {"dataTransfer": transfer})
+    expect(ui["veil"]).to_be_hidden()
+
+
+def test_several_files_are_not_opened(ui: TranslatePage) -> None:
+    """One of them alone would hide that the others are missing."""
+    drop(ui, {"one.txt": "Why?", "two.txt": STATION})
+    check_rejected(ui, "This page translates one file at a time. Drop a single file.")
+    assert ui.posted == []
+
+
+def test_refused_files_do_not_stop_the_retry_of_the_start(
+    open_ui: OpenUi, model_server: ServerProcess
+) -> None:
+    def fail_once(page: Page) -> None:
+        page.route("**/v1/models", lambda route: route.abort(), times=1)
+
+    ui = open_ui(model_server, before=fail_once)
+    expect(ui["problem-text"]).to_contain_text("Trying again in")
+    drop(ui, {"one.txt": "Why?", "two.txt": STATION})
+    ui.ready().type("It is late.")
+    ui.shows("Es ist spät.")
+
+
+def test_html_is_read_as_html_with_files_disabled(fileless: TranslatePage) -> None:
+    drop(fileless, {"question.html": f"<p>{STATION}</p>"})
     fileless.shows(f"<p>{STATION}</p>")
     assert fileless["format"].input_value() == "html"

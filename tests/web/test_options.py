@@ -48,6 +48,39 @@ def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
 
 
+@pytest.mark.parametrize(
+    ("line", "entry", "swapped"),
+    [
+        ("river = Fluss", ["river", "Fluss"], "Fluss = river"),
+        ("river\tFluss", ["river", "Fluss"], "Fluss = river"),
+        ("river\t=\tFluss", ["river", "Fluss"], "Fluss = river"),
+        ("formula = E = mc²", ["formula", "E = mc²"], "E = mc²\tformula"),
+        ("E = mc²\tformula", ["E = mc²", "formula"], "formula\tE = mc²"),
+        ("formula\tE = mc²", ["formula", "E = mc²"], "E = mc²\tformula"),
+        ("a = b =", None, "a = b ="),
+        ("a = = b", None, "a = = b"),
+        ("a\tb\tc", None, "a\tb\tc"),
+        ("a\t", None, "a\t"),
+    ],
+)
+def test_the_sides_of_a_glossary_line(
+    ui: TranslatePage, line: str, entry: list[str] | None, swapped: str
+) -> None:
+    """A swapped line has the same sides, so that a second swap restores the entry."""
+    entries, wrong, swapped_line, entries_of_swapped = ui.page.evaluate(
+        """async line => {
+          const { parseTerms, swappedTerms } = await import("./assets/terms.js");
+          const { terms, wrongLines } = parseTerms(line);
+          const swapped = swappedTerms(line);
+          return [Object.entries(terms), wrongLines, swapped, Object.entries(parseTerms(swapped).terms)];
+        }""",
+        line,
+    )
+    assert (entries, wrong) == (([entry], []) if entry else ([], [1]))
+    assert swapped_line == swapped
+    assert entries_of_swapped == ([entry[::-1]] if entry else [])
+
+
 def test_a_model_that_prefers_a_wider_beam_than_the_server_allows(
     open_ui: OpenUi, echo_command: list[str]
 ) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.api.echo import GOLDEN, POISON, release_steps
 from tests.api.server_process import ServerProcess
@@ -20,6 +20,7 @@ KEY = "correct horse"
 LONG_KEY = "correct-horse-battery"
 SENTENCE = "Anna sees."
 CUE = f"1\n00:00:01,000 --> 00:00:02,000\n{SENTENCE}\n"
+WAITS = "film.srt waits until the server accepts it."
 NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pending_sentences": 2}
 
 
@@ -50,7 +51,7 @@ def seconds_until_retry(ui: TranslatePage) -> int:
 
 def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
     ui.type("😀" * 5001)
-    expect_problem(ui, "The text has 5,001 characters; this server accepts at most 5,000.")
+    expect_problem(ui, "The text is longer than the 5,000 characters that this server accepts.")
     expect(ui["count"]).to_have_text("5,001 / 5,000")
     assert ui.posted == []
     ui.type("It is late.")
@@ -110,7 +111,12 @@ def test_a_loading_server_is_retried(open_ui: OpenUi, echo_command: list[str], t
         ui.type(SENTENCE)
         other = open_ui(server)
         other.open_file("film.srt", CUE.encode())
-        expect(other["document-state"]).to_have_text("film.srt will be translated when the server is ready.")
+        expect(other["spoken"]).to_have_text(WAITS)
+        other["retry"].click()
+        expect_problem(other, "The server is not ready. Trying again in")
+        expect(other["document-state"]).to_have_text(WAITS)
+        expect(other["document-state"]).to_be_visible()
+        expect(other["document-close"]).to_have_text("Cancel")
         load_file.unlink()
         ui.ready().shows(SENTENCE)
         expect(ui["problem"]).to_be_hidden()
@@ -180,6 +186,41 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: 
     expect(other.locator("#key")).to_be_focused()
 
 
+def test_a_late_answer_to_an_old_key_is_ignored(open_ui: OpenUi, keyed_server: ServerProcess) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui = open_ui(keyed_server)
+    ui.page.route("**/v1/models", hold, times=1)
+    with ui.page.expect_request("**/v1/models"):
+        enter(ui, "wrong horse")
+    enter(ui, KEY)
+    ui.ready().type(SENTENCE)
+    ui.shows(SENTENCE)
+    (request,) = held
+    request.continue_()
+    ui.page.wait_for_timeout(500)
+    ui.shows(SENTENCE)
+    expect(ui["problem"]).to_be_hidden()
+
+
+def test_a_file_that_waits_for_a_key_can_be_cancelled(open_ui: OpenUi, keyed_server: ServerProcess) -> None:
+    ui = open_ui(keyed_server)
+    expect(ui["key"]).to_be_focused()
+    ui.open_file("film.srt", CUE.encode())
+    enter(ui, "wrong horse")
+    expect_problem(ui, "The API key is wrong.")
+    expect(ui["document-state"]).to_have_text(WAITS)
+    ui["document-close"].click()
+    expect(ui["document"]).to_be_hidden()
+    enter(ui, KEY)
+    ui.ready().type(SENTENCE)
+    ui.shows(SENTENCE)
+    assert ui.paths_posted() == ["/v1/translate/stream"]
+
+
 def test_a_new_key_sends_the_file_again_and_keeps_the_choices(
     open_ui: OpenUi, keyed_server: ServerProcess
 ) -> None:
@@ -195,6 +236,8 @@ def test_a_new_key_sends_the_file_again_and_keeps_the_choices(
     ui.open_file("film.srt", CUE.encode())
     expect_problem(ui, "Invalid API key")
     expect(ui["key"]).to_be_focused()
+    expect(ui["document-state"]).to_have_text(WAITS)
+    expect(ui["document-state"]).to_be_visible()
     enter(ui, KEY)
     expect(ui["download"]).to_have_text("Download film.de.srt")
     expect(ui["problem"]).to_be_hidden()

@@ -1,0 +1,49 @@
+"""The button Copy: the clipboard gets the text alone, and the button shows whether it worked."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.api.server_process import ServerProcess
+from tests.web.conftest import OpenUi
+
+LATE, LATE_DE = "It is late.", "Es ist spät."
+# As without HTTPS: there is no navigator.clipboard.
+PLAIN_HTTP = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
+DENIED = "navigator.clipboard.writeText = async () => { throw new DOMException('', 'NotAllowedError'); };"
+
+
+@pytest.mark.parametrize("script", [PLAIN_HTTP, ""], ids=["plain HTTP", "HTTPS"])
+def test_the_clipboard_has_the_text_without_its_style(
+    open_ui: OpenUi, model_server: ServerProcess, script: str
+) -> None:
+    def prepare(page: Page) -> None:
+        page.add_init_script(script)
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    ui = open_ui(model_server, before=prepare).ready()
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    ui["copy"].click()
+    expect(ui["copy"]).to_have_text("Copied")
+    ui["source"].evaluate(
+        """box => box.addEventListener("paste", ({ clipboardData: data }) => {
+          window.pasted = Object.fromEntries(data.types.map((type) => [type, data.getData(type)]));
+        })"""
+    )
+    ui["source"].press("Control+V")
+    assert ui.page.evaluate("() => pasted") == {"text/plain": LATE_DE}
+    expect(ui["copy"]).to_have_text("Copy")
+
+
+@pytest.mark.parametrize(
+    "script", [f"{PLAIN_HTTP} document.execCommand = () => false;", DENIED], ids=["plain HTTP", "HTTPS"]
+)
+def test_a_failed_copy_is_shown(open_ui: OpenUi, model_server: ServerProcess, script: str) -> None:
+    ui = open_ui(model_server, before=lambda page: page.add_init_script(script)).ready()
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    ui["copy"].click()
+    expect(ui["copy"]).to_have_text("Not copied")
+    expect(ui["copy"]).to_have_text("Copy")

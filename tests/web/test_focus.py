@@ -1,0 +1,130 @@
+"""The keyboard focus stays where the user works: on a word, a button or the text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from tests.api.server_process import ServerProcess
+from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
+
+STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
+HOME, HOME_DE = (
+    "It is late, and I would like to go home.",
+    "Es ist spät, und ich möchte nach Hause gehen.",
+)
+
+
+def open_alternatives(ui: TranslatePage) -> tuple[list[str], list[str]]:
+    """Translate HOME and open the alternatives to "Hause". Returns their words and their sentences."""
+    ui.type(HOME)
+    ui.shows(HOME_DE)
+    ui.word("Hause").focus()
+    ui.page.keyboard.press("Enter")
+    options = ui["choices"].get_by_role("option")
+    expect(options.first).to_be_focused()
+    return options.locator("b").all_text_contents(), options.locator(".sentence").all_text_contents()
+
+
+def test_an_alternative_is_shown_as_a_whole_word(ui: TranslatePage) -> None:
+    """Its subword may continue the word before it, or be a punctuation mark."""
+    words, sentences = open_alternatives(ui)
+    parts = [re.findall(r"\w+|[^\w\s]", sentence) for sentence in sentences]
+    assert [word for word, part in zip(words, parts, strict=True) if word not in part] == []
+
+
+def test_after_an_alternative_a_word_has_the_focus(ui: TranslatePage) -> None:
+    words, sentences = open_alternatives(ui)
+    ui.page.keyboard.press("Escape")
+    for word, sentence in zip(words, sentences, strict=True):
+        open_alternatives(ui)
+        ui["choices"].get_by_role("option").filter(has=ui.page.get_by_text(sentence, exact=True)).click()
+        ui.shows(sentence)
+        expect(ui["target"].locator(".word:focus")).to_have_count(1)
+        if word.isalpha():
+            expect(ui["target"].locator(".word:focus")).to_have_text(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "word"),
+    [("Ja, gut.", 4, "gut"), ("Ja, gut.", 2, "Ja"), ("Ja, gut.", 7, "gut"), ("„Ja“", 0, "Ja"), ("…", 0, "")],
+)
+def test_for_a_punctuation_mark_the_word_before_it_gets_the_focus(
+    ui: TranslatePage, text: str, start: int, word: str
+) -> None:
+    """Without a word before it, the first word."""
+    focused = ui.page.evaluate(
+        """async ({ text, start }) => {
+          const { Target } = await import("./assets/target.js");
+          const box = document.createElement("div");
+          document.body.append(box);
+          document.activeElement.blur();
+          const target = new Target(box, { onPoint() {}, onChoose() {} });
+          target.show({ text, segments: [{ target: { start: 0, end: text.length } }] }, "de");
+          target.focus(start);
+          return document.activeElement === document.body ? "" : document.activeElement.textContent;
+        }""",
+        {"text": text, "start": start},
+    )
+    assert focused == word
+
+
+def test_the_buttons_of_the_sentences_keep_the_focus(ui: TranslatePage) -> None:
+    ui.type(f"Why?\n{STATION}")
+    ui.shows(f"Warum?\n{STATION_DE}")
+    ui["next"].focus()
+    for _ in range(2):
+        ui.page.keyboard.press("Enter")
+        expect(ui["which"]).to_have_text("2 of 2")
+        expect(ui["next"]).to_be_focused()
+    expect(ui["next"]).to_be_disabled()
+    ui["previous"].focus()
+    ui.page.keyboard.press("Enter")
+    expect(ui["which"]).to_have_text("1 of 2")
+    expect(ui["previous"]).to_be_focused()
+    expect(ui["next"]).to_be_enabled()
+
+
+def test_a_retry_returns_the_focus_to_the_text(ui: TranslatePage) -> None:
+    """The button disappears with the message."""
+    ui.page.route("**/v1/translate/stream", lambda route: route.abort(), times=1)
+    ui.type(STATION)
+    expect(ui["problem-text"]).to_contain_text("The server cannot be reached.")
+    ui["retry"].focus()
+    ui.page.keyboard.press("Enter")
+    ui.shows(STATION_DE)
+    expect(ui["source"]).to_be_focused()
+
+
+def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui.page.route("**/v1/score", hold)
+    ui.word("Bahnhof").focus()
+    with ui.page.expect_request("**/v1/score"):
+        ui.page.keyboard.press("Enter")
+    expect(ui["choices"]).to_be_visible()
+    ui.page.keyboard.press("Tab")
+    expect(ui["copy"]).to_be_focused()
+    (request,) = held
+    request.continue_()
+    ui.page.wait_for_timeout(500)
+    expect(ui["copy"]).to_be_focused()
+    expect(ui["choices"]).to_be_hidden()
+
+
+def test_the_focus_of_the_text_is_visible_in_forced_colours(
+    open_ui: OpenUi, model_server: ServerProcess
+) -> None:
+    """Backgrounds, such as that of the line above the text, are not drawn then."""
+    ui = open_ui(model_server, forced_colors="active").ready()
+    ui["source"].focus()
+    assert ui["source"].evaluate("box => getComputedStyle(box).outline").endswith(" solid 2px")
