@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.config import BOS_ID, PAD_ID
-from model.corpus import Corpus
+from model.corpus import Corpus, check_domains
 
 Int64s = NDArray[np.int64]
+# The fewest pairs that an epoch has on average. With fewer, finding one that is not empty would take long.
+MIN_EPOCH_PAIRS = 0.001
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,19 @@ class Batches:
 
         weights: mean number of times that an epoch contains each pair of a domain; 1 for domains that are not named.
         temperature: T of `balanced_weights`, whose result multiplies the weights.
-        Raises ValueError for a domain that the corpus does not have.
+        Raises CorpusError for a domain that the corpus does not have, and ValueError if an epoch has fewer than
+        MIN_EPOCH_PAIRS pairs on average.
         """
         weights = weights or {}
-        if unknown := sorted(set(weights) - set(corpus.domain_names)):
-            raise ValueError(
-                f"no pair has the domain {', '.join(unknown)}; the pairs have {', '.join(corpus.domain_names)}"
-            )
+        check_domains(weights, corpus.domain_names)
         self.corpus = corpus
         self.max_tokens = max_tokens
         self.seed = seed
         counts = np.bincount(corpus.domains, minlength=len(corpus.domain_names))
         named = np.array([weights.get(name, 1.0) for name in corpus.domain_names])
         self._weights = named * balanced_weights(counts, temperature)
+        if (expected := float(counts @ self._weights)) < MIN_EPOCH_PAIRS:
+            raise ValueError(f"an epoch has {expected:g} pairs on average: give the domains larger weights")
         self._lengths = corpus.lengths()
 
     def only(self, domain: str) -> Batches:
@@ -89,7 +91,7 @@ class Batches:
         return Batches(self.corpus, max_tokens=self.max_tokens, seed=self.seed, weights=others)
 
     def epoch(self, epoch: int) -> list[Int64s]:
-        """The indices of each batch of one epoch."""
+        """The indices of each batch of one epoch. Fractional weights may leave it without a batch."""
         generator = np.random.default_rng((self.seed, epoch))
         wanted = self._weights[self.corpus.domains]
         copies = np.floor(wanted + generator.random(len(wanted))).astype(np.int64)
@@ -112,8 +114,7 @@ class Batches:
                 batches.append(order[start:index])
                 start, widest_with = index, length
             widest = widest_with
-        batches.append(order[start:])
-        return batches
+        return [*batches, order[start:]] if len(order) else []
 
     def collate(self, indices: Int64s) -> Batch:
         """The padded tensors of one batch."""

@@ -92,12 +92,18 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 
 
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
-    """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn."""
+    """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn.
+
+    Raises CorpusError after the last pair if no pair has a domain of `weights`.
+    """
+    from model.corpus import check_domains
+
     fractions: dict[str, float] = {}
     for pair in pairs:
         copies = fractions.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
         fractions[pair.domain] = copies - int(copies)
         yield from repeat(pair, int(copies))
+    check_domains(weights, fractions)
 
 
 # --- lexicon ---
@@ -191,6 +197,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     """Print BLEU and chrF of a checkpoint on test sets, by the reference search in PyTorch."""
     import dataclasses
     import json
+    import tempfile
     from itertools import islice, product
 
     from model.corpus import read_data
@@ -200,6 +207,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
     if args.write is not None and len({Path(each).name for each in args.data}) < len(args.data):
         raise ValueError("--write needs files of different names in --data")
+    if args.write is not None:
+        args.write.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=args.write).close()  # fails before the work if no file can be written
     set_num_threads(args.threads)
     model, tokenizer, target_tokenizer = load_with_tokenizers(args.checkpoint)
     for specification, direction in product(args.data, directions_of(args)):
@@ -220,21 +230,20 @@ def run_evaluate(args: argparse.Namespace) -> int:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         scores = score(found, references)
-        if args.write is not None:
-            columns = {"source": sources, "translation": found, "reference": references}
-            _write_lines(args.write / name.replace(" ", "."), columns)
         if args.json:
             row = {"test_set": name, "num_pairs": len(pairs), "beam_size": args.beam_size}
             print(json.dumps(row | dataclasses.asdict(scores)))
         else:
             print(f"{name}: BLEU {scores.bleu:.2f} ({scores.bleu_signature})")
             print(f"{name}: chrF {scores.chrf:.2f} ({scores.chrf_signature})")
+        if args.write is not None:
+            columns = {"source": sources, "translation": found, "reference": references}
+            _write_lines(args.write / name.replace(" ", "."), columns)
     return 0
 
 
 def _write_lines(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
     """Write each column to PATH.NAME, one sentence a line. A line end inside a sentence becomes a space."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     for name, sentences in columns.items():
         lines = [" ".join(sentence.splitlines()) + "\n" for sentence in sentences]
         path.with_name(f"{path.name}.{name}").write_text("".join(lines), "utf-8")

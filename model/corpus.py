@@ -7,9 +7,9 @@ import lzma
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +23,8 @@ from model.variants import as_typed, with_placeholders, with_strange_ends
 Int32s = NDArray[np.int32]
 # The seed of `sample_pairs`.
 SAMPLE_SEED = 1
+# A corpus has the number of each pair's domain as int16.
+MAX_DOMAINS = 32_767
 
 
 class CorpusError(ValueError):
@@ -57,15 +59,28 @@ def read_lines(path: Path) -> Iterator[str]:
 def open_text(path: Path) -> TextIO:
     r"""Open UTF-8 text (plain, .gz or .xz) after its byte order mark, if any. Its lines end only at \n.
 
-    Raises CorpusError for a missing file.
+    Raises CorpusError as `check_file`, and EOFError for a .gz file of 0 bytes.
     """
-    if not path.is_file():
-        raise CorpusError(f"{path} does not exist")
+    check_file(path)
     if path.suffix == ".xz":
         return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
     if path.suffix == ".gz":
+        if path.stat().st_size == 0:  # gzip reads it as empty text
+            raise EOFError("it has 0 bytes")
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
     return path.open(encoding="utf-8-sig", newline="\n")
+
+
+def check_file(path: Path) -> None:
+    """Raise CorpusError unless the path is that of a regular file with a suffix that `open_text` can read."""
+    if not path.exists():
+        raise CorpusError(f"{path} does not exist")
+    if path.is_dir():
+        raise CorpusError(f"{path} is a folder; name its files")
+    if not path.is_file():
+        raise CorpusError(f"{path} is not a regular file")
+    if path.suffix in (".zst", ".bz2"):
+        raise CorpusError(f"{path}: only .gz and .xz are read compressed")
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
@@ -126,6 +141,23 @@ def sample_pairs(pairs: Iterable[Pair], count: int) -> list[Pair]:
         elif (place := choose.randrange(number + 1)) < count:
             kept[place] = pair
     return kept
+
+
+def check_domains(chosen: Iterable[str], known: Collection[str]) -> None:
+    """Raise CorpusError if a chosen domain is not among the known ones, those of the pairs."""
+    if unknown := sorted(set(chosen).difference(known)):
+        raise CorpusError(
+            f"no pair has the domain {', '.join(unknown)}; the pairs have {', '.join(sorted(known))}"
+        )
+
+
+def check_num_domains(names: Collection[str]) -> None:
+    """Raise CorpusError if there are more than MAX_DOMAINS domains."""
+    if len(names) > MAX_DOMAINS:
+        examples = ", ".join(map(repr, islice(names, 2)))
+        raise CorpusError(
+            f"more than {MAX_DOMAINS:,} domains, such as {examples}: is the first of three columns a domain?"
+        )
 
 
 @dataclass
@@ -265,7 +297,8 @@ def encode_corpus(
     """Filter and encode pairs, each in every direction. The same seed gives the same corpus.
 
     one_way: more pairs, each with the only direction in which it is encoded.
-    Raises CorpusError if no pair is left, and TokenizerError for a tag that the vocabulary does not have.
+    Raises CorpusError if no pair is left or there are more than MAX_DOMAINS domains, and TokenizerError for a tag that
+    the vocabulary does not have.
     """
     random_numbers = random.Random(seed)
     ids: list[Int32s] = []
@@ -284,6 +317,7 @@ def encode_corpus(
             continue
         ids += [np.array(side, np.int32) for side in found]
         domains.append(names.setdefault(pair.domain, len(names)))
+        check_num_domains(names)
     if not ids:
         raise CorpusError("no pair is left to train on")
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])

@@ -100,13 +100,12 @@ def files_of(specifications: list[str]) -> list[Path]:
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
     """The sentence pairs of all files that `--data` names, in the order of `specifications`.
 
-    Raises CorpusError before the first pair is read if a file does not exist or a folder has no TSV file.
+    Raises CorpusError before the first pair is read: as `check_file` for each file, and if a folder has no TSV file.
     """
-    from model.corpus import CorpusError, read_data
+    from model.corpus import check_file, read_data
 
     for path in files_of(specifications):
-        if not path.is_file():
-            raise CorpusError(f"{path} does not exist")
+        check_file(path)
     return chain.from_iterable(read_data(specification) for specification in specifications)
 
 

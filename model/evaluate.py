@@ -10,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from tqdm import tqdm
 
-from app.text.tokenizer import Encoded, Tokenizer
+from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.corpus import Pair
 from model.search import beam_search, pad
@@ -118,13 +118,20 @@ def _encoded(
     model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], tag: str | None
 ) -> list[Encoded]:
     """The subwords of each text. Raises as `translate`."""
-    encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
+    encoded = []
     longest = model.config.max_length
-    for number, one in enumerate(encoded, start=1):
+    if tag is not None:
+        tokenizer.id_of(tag)
+    for number, text in enumerate(texts, start=1):
+        try:
+            one = tokenizer.encode_tagged(text, tag)
+        except TokenizerError as error:
+            raise TokenizerError(f"text {number}: {error}") from error
         if len(one.ids) > longest:
             raise ValueError(
                 f"text {number} has {len(one.ids)} subwords, and the model takes at most {longest}"
             )
+        encoded.append(one)
     return encoded
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model.corpus import CorpusError, Pair, read_lines
+from model.corpus import CorpusError, Pair, check_domains, check_num_domains, read_lines
 from model.language_check import LanguageCheck
 from model.pair_filter import Reason, Rules
 from model.prepare_report import Report
@@ -50,15 +50,14 @@ class _Candidate:
 def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> Iterator[Pair]:
     """Yield the pairs to write, in order, and count all in `report`.
 
-    Raises CorpusError after the last pair if `weights` names a domain that no pair has, or if no pair is left.
+    Raises CorpusError if there are more than MAX_DOMAINS domains; after the last pair, if `weights` names a domain that
+    no pair has, or if no pair is left.
     """
     chain = _Chain(preparation, report)
     remaining = iter(pairs)
     while block := list(islice(remaining, BLOCK_PAIRS)):
         yield from chain.kept_of(block)
-    if unknown := sorted(set(preparation.weights) - set(report.read)):
-        known = ", ".join(sorted(report.read))
-        raise CorpusError(f"no pair has the domain {', '.join(unknown)}; the pairs have {known}")
+    check_domains(preparation.weights, report.read)
     if not report.written:
         raise CorpusError("no pair is left")
 
@@ -100,6 +99,7 @@ class _Chain:
         rules, weights, report = self._preparation.rules, self._preparation.weights, self._report
         for raw in block:
             report.read[raw.domain] += 1
+            check_num_domains(report.read)
             if weights.get(raw.domain, 1.0) == 0:
                 report.drop(raw, Reason.DOMAIN)
                 continue

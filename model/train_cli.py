@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from itertools import chain
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,16 @@ from model.data_arguments import (
     add_direction_arguments,
     add_one_way_arguments,
     directions_of,
-    files_of,
     not_negative,
     number_from,
-    one_way_pairs,
     pairs_of,
     positive,
     share,
-    with_lexicon,
 )
 
 if TYPE_CHECKING:
     from app.text.tokenizer import Tokenizer
-    from model.batches import Batches
     from model.config import ModelConfig
-    from model.corpus import Filter
     from model.options import TrainingOptions
     from model.transformer import Transformer
 
@@ -207,8 +202,10 @@ def run_train(args: argparse.Namespace) -> int:
     from app.text.tokenizer import Tokenizer
     from model import checkpoint
     from model.config_file import check_required, write_config
+    from model.file_lock import locked
     from model.interrupt import stop_signals
     from model.parallel import ProcessGroup
+    from model.train_data import batches_of, domain_counts
     from model.trainer import Trainer, set_num_threads
 
     check_required(args, ("data", "dev", "tokenizer", "run"))
@@ -230,9 +227,12 @@ def run_train(args: argparse.Namespace) -> int:
         return 1
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
-    with ProcessGroup(device) as group:
+    with ProcessGroup(device) as group, ExitStack() as stack:
         with group.first_before_others():
-            batches, dev = _batches(args, tokenizer, model.config)
+            if group.is_first:
+                args.run.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(args.run / ".lock", args.run))
+            batches, dev = batches_of(args, tokenizer, model.config)
         torch.manual_seed(args.seed)
         trainer = Trainer(
             model.to(device),
@@ -240,7 +240,7 @@ def run_train(args: argparse.Namespace) -> int:
             run=args.run,
             tokenizer=args.tokenizer,
             options=training_options(args),
-            description={"data": {name: int(n) for name, n in _domain_counts(batches).items()}},
+            description={"data": {name: int(n) for name, n in domain_counts(batches).items()}},
         )
         if args.resume and trainer.resume() and group.is_first:
             print(f"resumed at step {trainer.step}", file=sys.stderr)
@@ -296,87 +296,6 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
     return model
 
 
-def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> tuple[Batches, Batches]:
-    """The batches of training and of dev data. Prints on stderr how many pairs were left out, by reason."""
-    import dataclasses
-
-    from model.batches import Batches
-    from model.corpus import Filter, encode_corpus
-    from model.corpus_cache import cached_corpus, file_facts
-    from model.lexicon import read_lexicon, word_pairs
-
-    weights = dict(args.domain)
-    dev_keep = _dev_filter(args, config)
-    keep = Filter(
-        max_length=dev_keep.max_length,
-        strange_share=args.strange_share,
-        typed_share=args.typed_share,
-        excluded=dev_keep.excluded,
-    )
-    entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
-    directions = directions_of(args)
-    with_words = with_lexicon(directions, entries)
-    # All three are made first: each raises for a missing file before any pair is read.
-    data_pairs, one_way, dev_pairs = pairs_of(args.data), one_way_pairs(args, with_words), pairs_of(args.dev)
-    files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
-    key = {
-        "specifications": [args.data, args.one_way, args.one_way_reverse],
-        "files": file_facts(files),
-        "filter": {**dataclasses.asdict(keep), "excluded": sorted(keep.excluded)},
-        "seed": args.seed,
-        "tags": [one.tag for one in directions],
-        "one_way": file_facts(files_of(args.one_way)),
-        "one_way_reverse": file_facts(files_of(args.one_way_reverse)),
-    }
-    corpus = cached_corpus(
-        args.run / "corpus",
-        key,
-        lambda: encode_corpus(
-            chain(data_pairs, word_pairs(entries)),
-            tokenizer,
-            keep=keep,
-            seed=args.seed,
-            directions=with_words,
-            one_way=one_way,
-        ),
-    )
-    dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
-    for name, one in (("data", corpus), ("dev", dev)):
-        left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
-        longest = one.lengths()[0].max()
-        counts = f"{len(one):,} pairs, {len(one.ids):,} subwords, longest source {longest}"
-        print(f"{name}: {counts}; left out: {left_out}", file=sys.stderr)
-    kept = {name: weight for name, weight in weights.items() if weight > 0}
-    return (
-        Batches(
-            corpus,
-            max_tokens=args.batch_tokens,
-            seed=args.seed,
-            weights=kept,
-            temperature=args.domain_temperature,
-        ),
-        Batches(dev, max_tokens=args.batch_tokens, seed=0),
-    )
-
-
-def _domain_counts(batches: Batches) -> dict[str, int]:
-    """The number of training pairs of each domain. A pair counts once for each direction."""
-    import numpy as np
-
-    counts = np.bincount(batches.corpus.domains, minlength=len(batches.corpus.domain_names))
-    return dict(zip(batches.corpus.domain_names, counts.tolist(), strict=True))
-
-
-def _dev_filter(args: argparse.Namespace, config: ModelConfig) -> Filter:
-    """What selects the dev pairs for the loss and for BLEU."""
-    from model.corpus import Filter
-
-    excluded = frozenset(name for name, weight in dict(args.domain).items() if weight == 0)
-    return Filter(
-        max_length=min(128, config.max_length), max_ratio=100.0, strange_share=0.0, excluded=excluded
-    )
-
-
 def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> Any:
     """A function that scores a model on the first of the dev pairs that the dev loss has, or None."""
     if args.bleu_sentences == 0:
@@ -385,8 +304,9 @@ def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -
 
     from model.corpus import is_kept
     from model.evaluate import greedy_bleu
+    from model.train_data import dev_filter
 
-    keep, directions = _dev_filter(args, config), directions_of(args)
+    keep, directions = dev_filter(args, config), directions_of(args)
     kept = (pair for pair in pairs_of(args.dev) if is_kept(pair, tokenizer, keep, directions))
     pairs = list(islice(kept, args.bleu_sentences))
 

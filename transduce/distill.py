@@ -10,7 +10,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -170,7 +170,13 @@ def run_distill(args: argparse.Namespace) -> int:
         )
         progress = stack.enter_context(Progress("distill", unit="sentences", total=args.limit))
         progress.start_at(output.num_done)
-        teacher = Teacher(client, params, batch_size=args.batch_size, concurrency=args.concurrency)
+        teacher = Teacher(
+            client,
+            params,
+            batch_size=args.batch_size,
+            concurrency=args.concurrency,
+            has_succeeded=output.has_lines,
+        )
         sentences = read_sentences(args.data, args.text, is_back_translation=args.back_translation)
         try:
             write_pairs(teacher, islice(sentences, args.limit), form, output, progress)
@@ -205,15 +211,16 @@ def write_pairs(
             yield sentence.text
 
     num_without = 0
-    for batch in teacher.translations(texts(), first=first):
-        lines = [
-            form.line(Sentence(text, domain), translation) if translation and translation.strip() else ""
-            for (text, translation), domain in zip(batch, domains, strict=False)
-        ]
-        del domains[: len(batch)]
-        output.write(lines)
-        num_without += lines.count("")
-        progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
+    with closing(teacher.translations(texts(), first=first)) as batches:
+        for batch in batches:
+            lines = [
+                form.line(Sentence(text, domain), translation) if translation and translation.strip() else ""
+                for (text, translation), domain in zip(batch, domains, strict=False)
+            ]
+            del domains[: len(batch)]
+            output.write(lines)
+            num_without += lines.count("")
+            progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
 
 
 def request_params(args: argparse.Namespace) -> RequestParams:
@@ -277,13 +284,13 @@ def check_inputs(args: argparse.Namespace) -> list[Path]:
     """Return the input's files.
 
     Raises:
-        CommandError: one does not exist.
-        CorpusError: a folder holds no TSV file.
+        CorpusError: one does not exist or cannot be read as text, or a folder holds no TSV file.
     """
+    from model.corpus import check_file
+
     files = [*files_of(args.data), *args.text]
     for path in files:
-        if not path.is_file():
-            raise CommandError(f"{path} does not exist")
+        check_file(path)
     return files
 
 

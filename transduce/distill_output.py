@@ -7,7 +7,6 @@ deleted.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
 import lzma
@@ -17,12 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
+from model.file_lock import lock
 from transduce.errors import CommandError
 from transduce.translate_output import check_folder
 
 
 class ResumableOutput:
-    """The unfinished output of a run, as a context manager. It has the lines of the first `num_done` sentences."""
+    """The unfinished output of a run, as a context manager. It has the lines of the first `num_done` sentences.
+
+    has_lines: whether an earlier run has written a translation.
+    """
 
     def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
         """key: JSON values that determine the lines. batch_size: sentences that are written together.
@@ -35,23 +38,22 @@ class ResumableOutput:
         self._part = path.with_name(f"{path.name}.part")
         self._head = path.with_name(f"{path.name}.part.json")
         self.num_done = 0
+        self.has_lines = False
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Open the file, lock it against other runs, and keep the complete batches of an earlier run.
 
         Raises:
-            CommandError: the earlier run had other options, or another run is writing the file now.
+            CommandError: the earlier run had other options.
+            LockedError: another run is writing the file now.
             OSError: a file cannot be written.
         """
         self._part.touch()
         self._file = self._part.open("r+b")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._file, self._part)
             kept = self._find_kept()
-        except BlockingIOError as error:
-            self._file.close()
-            raise CommandError(f"another run is writing {self._part}") from error
         except BaseException:
             self._file.close()
             raise
@@ -115,7 +117,10 @@ class ResumableOutput:
             )
 
     def _find_end(self) -> int:
-        """The size in bytes of the complete batches; sets `num_done`. A killed run may leave an incomplete batch."""
+        """The size in bytes of the complete batches; sets `num_done` and `has_lines`.
+
+        A killed run may leave an incomplete batch.
+        """
         end = position = count = 0
         with self._part.open("rb") as lines:
             for line in lines:
@@ -123,6 +128,7 @@ class ResumableOutput:
                     break
                 position += len(line)
                 count += 1
+                self.has_lines |= line != b"\n"
                 if count % self._batch_size == 0:
                     end, self.num_done = position, count
         return end

@@ -6,11 +6,14 @@ The server batches the sentences of all requests that it has. The client only se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
 from typing import Any
 
 from transduce.client import Client, RequestRefused, TimedOut, TransduceError
@@ -24,6 +27,8 @@ OF_THE_TEXTS = frozenset({
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 })  # fmt: skip
+# Seconds in which running requests may end after an error or an interruption. If larger, the command ends later.
+END_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,43 +52,88 @@ class RequestParams:
         return {**self.options, "sampling": {**self.options.get("sampling", {}), "seed": self.seed + first}}
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A batch, the number of its first text, and its translations once they are known."""
+
+    batch: list[str]
+    first: int
+    future: Future[list[str | None]] = field(default_factory=Future)
+
+
 class Teacher:
     """Translates many sentences through a server."""
 
-    def __init__(self, client: Client, params: RequestParams, *, batch_size: int, concurrency: int) -> None:
-        """batch_size: sentences of a request. concurrency: requests at a time."""
+    def __init__(
+        self,
+        client: Client,
+        params: RequestParams,
+        *,
+        batch_size: int,
+        concurrency: int,
+        has_succeeded: bool = False,
+    ) -> None:
+        """batch_size: sentences of a request. concurrency: requests at a time.
+
+        has_succeeded: whether the same command has translated a text before, so that a refused text is left out.
+        """
         self._client, self._params = client, params
         self._batch_size, self._concurrency = batch_size, concurrency
-        self._has_succeeded = False
+        self._has_succeeded = has_succeeded
 
-    def translations(self, texts: Iterable[str], *, first: int = 0) -> Iterator[list[tuple[str, str | None]]]:
+    def translations(
+        self, texts: Iterable[str], *, first: int = 0
+    ) -> Generator[list[tuple[str, str | None]], None, None]:
         """Yield batches of texts with their translations, in order.
 
         first: the number of the first text, a multiple of the batch size. A text has None if it is blank or too long
-        for the server, or if the server refuses it. At most 2 * concurrency batches are in memory.
+        for the server, or if the server refuses it. At most 2 * concurrency batches are in memory. If it is closed or
+        fails, no batch begins any more, and running requests have END_LIMIT_S to end: then close the client.
 
         Raises:
             CommandError: the server cannot be reached, fails, takes too long for one text, refuses a request for a
                 reason other than its texts, or refuses a text before it has translated any.
         """
         remaining = iter(texts)
-        waiting: deque[tuple[list[str], Future[list[str | None]]]] = deque()
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="teacher") as pool:
-            try:
-                number = first
-                while True:
-                    while len(waiting) < 2 * self._concurrency and (
-                        batch := list(islice(remaining, self._batch_size))
-                    ):
-                        waiting.append((batch, pool.submit(self._batch, batch, number)))
-                        number += len(batch)
-                    if not waiting:
-                        return
-                    batch, future = waiting.popleft()
-                    yield list(zip(batch, future.result(), strict=True))
-            finally:
-                for _, future in waiting:
-                    future.cancel()
+        waiting: deque[_Task] = deque()
+        tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        # The process does not wait for daemon threads at its end, as it does for those of a ThreadPoolExecutor.
+        threads = [
+            Thread(target=self._work, args=(tasks,), name="teacher", daemon=True)
+            for _ in range(self._concurrency)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            number = first
+            while True:
+                while len(waiting) < 2 * self._concurrency and (
+                    batch := list(islice(remaining, self._batch_size))
+                ):
+                    waiting.append(_Task(batch, number))
+                    tasks.put(waiting[-1])
+                    number += len(batch)
+                if not waiting:
+                    return
+                found = waiting[0].future.result()
+                yield list(zip(waiting.popleft().batch, found, strict=True))
+        finally:
+            for task in waiting:
+                task.future.cancel()
+            for _ in threads:
+                tasks.put(None)
+            until = monotonic() + END_LIMIT_S
+            for thread in threads:
+                thread.join(max(0.0, until - monotonic()))
+
+    def _work(self, tasks: SimpleQueue[_Task | None]) -> None:
+        """Translate batches until the queue yields None."""
+        while (task := tasks.get()) is not None:
+            if task.future.set_running_or_notify_cancel():
+                try:
+                    task.future.set_result(self._batch(task.batch, task.first))
+                except BaseException as error:  # noqa: BLE001 - `translations` raises it
+                    task.future.set_exception(error)
 
     def _batch(self, batch: Sequence[str], first: int) -> list[str | None]:
         """The translations of a batch."""

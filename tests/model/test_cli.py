@@ -158,3 +158,27 @@ def test_evaluate_writes_no_file_twice(tmp_path: Path, capsys: pytest.CaptureFix
     data = ("--data", "a/dev.tsv", "--data", "b/dev.tsv")
     assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 1
     assert "--write needs files of different names in --data" in capsys.readouterr().err
+
+
+def test_evaluate_finds_out_before_the_work_that_it_cannot_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    options = ("--checkpoint", "nowhere", "--data", "x.tsv", "--write", str(tmp_path / "file" / "scored"))
+    assert main(["evaluate", *options]) == 1
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_evaluate_prints_the_scores_before_it_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_tsv(tmp_path / "dev.tsv", pairs()[:2])
+    (tmp_path / "scored" / "dev.tsv.source").mkdir(parents=True)
+    monkeypatch.setattr("model.loading.load_with_tokenizers", lambda checkpoint: (None, None, None))
+    monkeypatch.setattr("model.trainer.set_num_threads", lambda number: None)
+    monkeypatch.setattr("model.evaluate.translate", lambda *_, **__: [pair.target for pair in pairs()[:2]])
+    options = ("--checkpoint", "c", "--data", str(data), "--write", str(tmp_path / "scored"))
+    assert main(["evaluate", *options]) == 1
+    out, error = capsys.readouterr()
+    assert out.startswith("dev.tsv: BLEU 100.00")
+    assert "Is a directory" in error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,8 @@ from model.corpus import (
     encode_corpus,
     read_data,
 )
+from model.data_arguments import pairs_of
+from model.prepare import excluded_hashes
 from model.variants import STRANGE, shared_tokens, with_placeholders, with_strange_ends
 from tests.model.sentences import pairs, write_tsv
 
@@ -79,6 +83,42 @@ def test_parallel_files_of_different_length_are_refused(tmp_path: Path) -> None:
         list(read_data(f"{tmp_path / 'a'}:{tmp_path / 'b'}"))
     with pytest.raises(CorpusError, match="does not exist"):
         list(read_data(str(tmp_path / "none.tsv")))
+
+
+def test_a_file_that_cannot_be_read_is_named_before_any_is_read(tmp_path: Path) -> None:
+    good = write_tsv(tmp_path / "good.tsv", pairs()[:2])
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("a.tsv.zst", "a.tsv.bz2"):
+        (tmp_path / name).touch()
+    for name, problem in (
+        ("none.tsv", "none.tsv does not exist"),
+        ("pipe", "pipe is not a regular file"),
+        ("a.tsv.zst", "a.tsv.zst: only .gz and .xz are read compressed"),
+        ("a.tsv.bz2", "a.tsv.bz2: only .gz and .xz are read compressed"),
+    ):
+        with pytest.raises(CorpusError, match=f"{re.escape(problem)}$"):
+            pairs_of([str(good), str(tmp_path / name)])
+    with pytest.raises(CorpusError, match=r"is a folder; name its files$"):
+        excluded_hashes([tmp_path])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_compressed_file_of_no_bytes_is_broken(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"a.tsv{suffix}").touch()
+    with pytest.raises(CorpusError, match=f"a.tsv{suffix}, after line 0: the compressed file is broken"):
+        list(read_data(str(tmp_path / f"a.tsv{suffix}")))
+    (tmp_path / "a.tsv").touch()
+    assert list(read_data(str(tmp_path / "a.tsv"))) == []
+
+
+def test_numbers_of_lines_are_not_taken_for_domains(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.corpus.MAX_DOMAINS", 9)
+    numbered = [Pair(pair.source, pair.target, str(number)) for number, pair in enumerate(pairs(), 1)]
+    assert len(encode_corpus(numbered[:9], tokenizer, keep=PLAIN)) == 9
+    with pytest.raises(CorpusError, match="more than 9 domains, such as '1', '2': is the first of three"):
+        encode_corpus(numbered, tokenizer, keep=PLAIN)
 
 
 def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
@@ -216,6 +256,18 @@ def test_a_weight_is_the_number_of_times_that_an_epoch_holds_a_pair(tokenizer: T
     assert by_domain["rare"] == pytest.approx(0.25, rel=0.1)
 
 
+def test_an_epoch_without_a_pair_has_no_batch(tokenizer: Tokenizer) -> None:
+    corpus = encode_corpus(pairs()[:2], tokenizer, keep=PLAIN)
+    batches = Batches(corpus, max_tokens=200, seed=1, weights={"home": 0.2})
+    epochs = [batches.epoch(number) for number in range(20)]
+    assert any(not epoch for epoch in epochs)
+    filled = [number for number, epoch in enumerate(epochs) for _ in epoch]
+    stream = batches.since(Position())
+    assert [next(stream)[1].epoch for _ in filled] == [number + 1 for number in filled]
+    with pytest.raises(ValueError, match="an epoch has 0 pairs on average: give the domains larger weights"):
+        Batches(corpus, max_tokens=200, seed=1, weights={"home": 0.0})
+
+
 def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_same_batch(tokenizer: Tokenizer) -> None:
     batches = batches_of(tokenizer)
     stream = batches.since(Position())
@@ -237,3 +289,7 @@ def test_the_tokenizer_reads_each_domain_as_often_as_its_weight_says() -> None:
     found = list(weighted(mixed, {"often": 2.5, "rare": 0.25, "never": 0.0}))
     assert Counter(pair.domain for pair in found) == {"often": 20, "rare": 2, "once": 8}
     assert [pair.source for pair in found if pair.domain == "rare"] == ["3", "7"]
+    with pytest.raises(
+        CorpusError, match="no pair has the domain rear; the pairs have never, often, once, rare"
+    ):
+        list(weighted(mixed, {"never": 0.0, "rear": 0.0}))

@@ -16,8 +16,8 @@ from model.batches import Batches
 from model.config import preset
 from model.corpus import Corpus, CorpusError, Filter, Pair, encode_corpus
 from model.corpus_cache import cached_corpus, file_facts
-from model.train_cli import _batches as batches_of
 from model.train_cli import add_train_arguments
+from model.train_data import batches_of
 from tests.model.sentences import pairs, write_tsv
 
 PAIRS = [Pair("the dog sees a cat", "der hund sieht eine katze", "d"), Pair("", "leer", "d")]
@@ -129,3 +129,14 @@ def test_the_last_weight_of_a_domain_counts(
     options = [option for weight in weights for option in ("--domain", f"a={weight}")]
     found = pairs_by_domain(tmp_path, tokenizer, "--data", path, "--dev", path, *options)
     assert [sum(each.values()) for each in found] == [num_pairs, num_pairs]
+
+
+def test_a_domain_to_leave_out_that_no_pair_has_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "t.spm").touch()
+    labelled = [Pair(pair.source, pair.target, "ab"[number % 2]) for number, pair in enumerate(pairs()[:8])]
+    path = str(write_tsv(tmp_path / "data.tsv", labelled))
+    more = str(write_tsv(tmp_path / "more.tsv", [Pair("", "", "blank")]))
+    options = ("--data", path, "--dev", path, "--one-way", more, "--domain", "a=0", "--domain", "blank=0")
+    assert pairs_by_domain(tmp_path, tokenizer, *options) == [{"b": 4}, {"b": 4}]
+    with pytest.raises(CorpusError, match="no pair has the domain aa; the pairs have a, b, blank"):
+        pairs_by_domain(tmp_path, tokenizer, *options, "--domain", "aa=0")

@@ -228,6 +228,14 @@ def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
         run(chosen, weights={"offten": 2.0})
 
 
+def test_numbers_of_lines_are_not_taken_for_domains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.corpus.MAX_DOMAINS", 9)
+    numbered = [Pair(pair.source, pair.target, str(number)) for number, pair in enumerate(pairs(), 1)]
+    assert len(run(numbered[:9])[0]) == 9
+    with pytest.raises(CorpusError, match="more than 9 domains, such as '1', '2': is the first of three"):
+        run(numbered)
+
+
 def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
     test_set = tmp_path / "test.tsv"
     test_set.write_text(

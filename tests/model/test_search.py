@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from app.decoding.options import DecodingOptions, FinishReason
+from app.text.tokenizer import Tokenizer, TokenizerError
 from model.config import EOS_ID, preset
+from model.evaluate import translate
 from model.search import Penalty, beam_search, greedy_search, length_penalty, next_log_probabilities
 from model.transformer import Transformer
 from tests.decoding.reference_search import reference_search
@@ -114,3 +116,14 @@ def test_it_equals_the_reference_search_over_whole_prefixes(seed: int) -> None:
         (one.ids, one.finish_reason is FinishReason.STOP) for one in expected
     ]
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_text_that_cannot_be_encoded_is_named(tokenizer: Tokenizer, beam_size: int) -> None:
+    model = random_model(tokenizer.vocab_size, 1)
+    texts = ["Anna", " ".join(chr(0x1F600 + number) for number in range(9))]
+    with pytest.raises(TokenizerError, match=r"^text 2: more than 8 runs of unknown characters"):
+        translate(model, tokenizer, texts, beam_size=beam_size)
+    with pytest.raises(TokenizerError, match="no piece '>>fr<<'") as caught:
+        translate(model, tokenizer, texts, beam_size=beam_size, tag=">>fr<<")
+    assert not str(caught.value).startswith("text")

@@ -21,6 +21,7 @@ from model.checkpoint import CheckpointError, Saved
 from model.config import preset
 from model.corpus import Filter, Pair, encode_corpus
 from model.dropout import Dropout
+from model.file_lock import locked
 from model.options import TrainingOptions
 from model.schedule import learning_rate
 from model.trainer import Trainer, Window, progress_line
@@ -120,6 +121,19 @@ def test_a_run_is_not_overwritten_without_resume(
     refused = run_transduce(*train_arguments(tmp_path, tokenizer_path, "run"))
     assert refused.returncode == 1
     assert "holds a run already" in refused.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_a_second_process_that_trains_the_same_run_is_refused(
+    tmp_path: Path, tokenizer_path: Path, more: tuple[str, ...]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with locked(run / ".lock", run):
+        refused = run_transduce(*train_arguments(tmp_path, tokenizer_path, "run"), *more)
+    assert refused.returncode == 1
+    assert refused.stderr == f"transduce train: another run is writing {run}\n"
+    assert not list(run.iterdir())
 
 
 def test_the_oldest_checkpoints_are_deleted(

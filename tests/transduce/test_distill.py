@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -19,9 +20,8 @@ import uvicorn
 
 from model.corpus import Pair, read_data
 from transduce.cli import main
-from transduce.distill_corpus import PairForm, Sentence
 from transduce.distill_output import ResumableOutput
-from transduce.errors import CommandError, ExitCode
+from transduce.errors import ExitCode
 
 PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
 
@@ -30,13 +30,14 @@ class UpperCaseServer:
     """A server from en to de and back. Its translation of a text is the text in capitals, without `MUTE`.
 
     It rejects a request with `bad` in a text.
-    num_left: the number of answers until the server fails with 500. With None it never fails.
+    num_left: the number of answers until the server fails with the status `failure`. With None it never fails.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
         self.num_left: int | None = None
+        self.failure = 500
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, is_more = b"", True
@@ -59,7 +60,7 @@ class UpperCaseServer:
         if self.num_left is not None:
             self.num_left -= 1
             if self.num_left < 0:
-                return 500, {"error": {"code": "internal", "message": "broken"}}
+                return self.failure, {"error": {"code": "internal", "message": "broken"}}
         if any("bad" in text for text in body["text"]):
             return 422, {"error": {"code": "invalid_request", "message": "bad", "field": "text[0]"}}
         return 200, {"translations": [{"text": text.upper().replace("MUTE", "")} for text in body["text"]]}
@@ -195,6 +196,47 @@ def test_the_same_command_resumes(
     assert not part.exists()
 
 
+def test_a_run_that_was_interrupted_at_its_end_resumes_with_a_refused_text(
+    server: UpperCaseServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "mono.txt").write_text("fine\n" * 8 + "bad\n", "utf-8")
+    arguments = ("--text", tmp_path / "mono.txt", "--concurrency", 1)
+
+    def interrupt(_output: ResumableOutput) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableOutput, "finish", interrupt)
+        assert distill(server, tmp_path / "out.tsv", *arguments) == ExitCode.INTERRUPTED
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 0
+    assert capsys.readouterr().err.endswith("out.tsv: 8 pairs of 9 sentences\n")
+
+
+def test_a_signal_ends_the_command_while_requests_wait_to_be_repeated(
+    server: UpperCaseServer, data: Path, tmp_path: Path
+) -> None:
+    server.num_left, server.failure = 2, 503
+    languages = ("--source", "en", "--target", "de")
+    options = ("--url", server.url, *languages, "--data", data, "--batch-size", 8, "--max-wait", 600)
+    command = [sys.executable, "-m", "transduce", "distill", *options, "--output", tmp_path / "out.tsv"]
+    with subprocess.Popen(list(map(str, command))) as process:
+        try:
+            until = time.monotonic() + 240
+            while server.num_left > -2 and process.poll() is None:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == ExitCode.INTERRUPTED
+        finally:
+            process.kill()
+    server.num_left = None
+    assert distill(server, tmp_path / "out.tsv", "--data", data) == 0
+    assert len(list(read_data(str(tmp_path / "out.tsv")))) == len(PAIRS)
+
+
 def test_other_options_do_not_resume(
     server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +305,7 @@ def test_an_error_is_one_line(
             "--sample excludes --beam-size",
         ),
         (new, ("--data", tmp_path / "none.tsv"), ("en", "de"), 1, "none.tsv does not exist"),
+        (new, ("--text", tmp_path), ("en", "de"), 1, "is a folder; name its files"),
         (new, ("--text", tmp_path / "wide.txt"), ("en", "de"), 1, "wide.txt, line 1: more than 2 columns"),
         (new, ("--data", data), ("en", "fr"), 1, "has no model for en to fr: it has en to de, de to en"),
         (tmp_path / "old.tsv", ("--data", data), ("en", "de"), 1, "old.tsv exists already"),
@@ -273,39 +316,6 @@ def test_an_error_is_one_line(
         assert error.startswith("transduce distill: ")
         assert message in error
         assert len(error.splitlines()) == 1
-
-
-def test_texts_in_a_line_have_no_tabs_or_line_breaks() -> None:
-    assert PairForm().line(Sentence("a\u00a0 b", "d"), " c\td\ne ") == "d\ta b\tc d e"
-
-
-def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
-    with ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1) as output:
-        output.write(["1\ta\tb"])
-        with (
-            pytest.raises(CommandError, match=r"another run is writing .*x\.tsv\.part"),
-            ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1),
-        ):
-            pass
-        output.write(["1\tc\td"])
-        assert output.finish() == 2
-    assert (tmp_path / "x.tsv").read_text("utf-8") == "1\ta\tb\n1\tc\td\n"
-
-
-def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
-    key = {"a": 1, "b": ["x"]}
-    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
-        output.write(["1\ta\tb", ""])
-        output.write(["2\ta\tb"])
-    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
-        assert output.num_done == 2
-        output.write(["2\ta\tb"])
-        assert output.finish() == 2
-    assert list(read_data(str(tmp_path / "x.tsv.xz"))) == [Pair("a", "b", "1"), Pair("a", "b", "2")]
-    with pytest.raises(CommandError, match="exists already"):
-        ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
-    with pytest.raises(ValueError, match="not open"):
-        ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
 
 
 @pytest.mark.slow

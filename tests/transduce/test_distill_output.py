@@ -1,0 +1,46 @@
+"""The lines of `transduce distill`, and its output, which a second run resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.corpus import Pair, read_data
+from model.file_lock import LockedError
+from transduce.distill_corpus import PairForm, Sentence
+from transduce.distill_output import ResumableOutput
+from transduce.errors import CommandError
+
+
+def test_texts_in_a_line_have_no_tabs_or_line_breaks() -> None:
+    assert PairForm().line(Sentence("a\u00a0 b", "d"), " c\td\ne ") == "d\ta b\tc d e"
+
+
+def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
+    with ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1) as output:
+        output.write(["1\ta\tb"])
+        with (
+            pytest.raises(LockedError, match=r"another run is writing .*x\.tsv\.part"),
+            ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1),
+        ):
+            pass
+        output.write(["1\tc\td"])
+        assert output.finish() == 2
+    assert (tmp_path / "x.tsv").read_text("utf-8") == "1\ta\tb\n1\tc\td\n"
+
+
+def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
+    key = {"a": 1, "b": ["x"]}
+    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
+        output.write(["1\ta\tb", ""])
+        output.write(["2\ta\tb"])
+    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
+        assert output.num_done == 2
+        output.write(["2\ta\tb"])
+        assert output.finish() == 2
+    assert list(read_data(str(tmp_path / "x.tsv.xz"))) == [Pair("a", "b", "1"), Pair("a", "b", "2")]
+    with pytest.raises(CommandError, match="exists already"):
+        ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
+    with pytest.raises(ValueError, match="not open"):
+        ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
