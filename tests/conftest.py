@@ -11,6 +11,7 @@ import gc
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
@@ -66,6 +67,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Undo what a command that ran in this process did: PyTorch waits in busy loops for threads that get no core."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -116,7 +116,7 @@ def test_evaluation_decodes_with_the_targets_vocabulary(
     data = tmp_path / "test.tsv"
     data.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs()[:3]), "utf-8")
     arguments = ["--checkpoint", str(bundle / "weights"), "--data", str(data), "--beam-size", beam_size]
-    assert main(["evaluate", *arguments, "--write", str(tmp_path / "written")]) == 0
+    assert main(["evaluate", *arguments, "--threads", "1", "--write", str(tmp_path / "written")]) == 0
     translations = (tmp_path / "written" / "test.tsv.translation").read_text("utf-8")
     words = {word for pair in pairs() for word in pair.target.split()}
     assert set(translations.split()) & words, translations
