@@ -10,14 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from transduce import client as client
     from transduce.client import *  # noqa: F403
+else:  # a type checker that saw these functions would accept any name
 
+    def __getattr__(name: str) -> object:
+        """Import a name of `transduce.client`, or this module itself. Raises AttributeError."""
+        if name == "client":
+            return import_module("transduce.client")
+        if name == "__all__" or not name.startswith("_"):
+            client = import_module("transduce.client")
+            if name in {"__all__", *client.__all__}:
+                return getattr(client, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-def __getattr__(name: str) -> object:
-    """Import a name of `transduce.client`. Raises AttributeError."""
-    if not name.startswith("_"):
-        client = import_module("transduce.client")
-        if name in client.__all__:
-            found: object = getattr(client, name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __dir__() -> list[str]:
+        """The names of this module and of `transduce.client`."""
+        return sorted({*globals(), *import_module("transduce.client").__all__})

@@ -33,7 +33,7 @@ from transduce.cli import main
 from transduce.client.wire import Endpoint
 from transduce.errors import ExitCode
 from transduce.local_server import free_port
-from transduce.top.frame import Frame, compare, quantile
+from transduce.top.frame import Frame, ModelState, WorkerState, compare, quantile
 from transduce.top.scrape import Scrape, Scraper
 from transduce.top.view import view
 
@@ -176,10 +176,33 @@ def test_without_a_terminal_a_form_is_needed(capsys: pytest.CaptureFixture[str])
     assert "add --once or --json" in capsys.readouterr().err
 
 
-def test_a_short_interval_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_on_a_terminal_without_frames_a_form_is_needed(
+    term: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("transduce.top.command._show", lambda *_arguments: None)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["top"]) == 0
+    monkeypatch.setenv("TERM", term)
+    assert main(["top"]) == ExitCode.USAGE
+    assert f"TERM is {term}: add --once or --json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("interval", "reason"),
+    [
+        ("0.05", "0.05 is less than 0.1"),
+        ("1e12", "1e12 is more than 86400"),
+        ("nan", "'nan' is not a finite"),
+    ],
+)
+def test_an_interval_out_of_range_is_refused(
+    interval: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        main(["top", "--interval", "0.05"])
-    assert "0.05 is less than 0.1" in capsys.readouterr().err
+        main(["top", "--interval", interval])
+    assert reason in capsys.readouterr().err
 
 
 def scrape_at(at: float, start: float, sentences: float) -> Scrape:
@@ -210,12 +233,8 @@ def test_quantiles_are_interpolated_within_their_bucket() -> None:
 REFUSALS = {"cancelled": 1.2, "deadline": 5.0, "queue_full": 40.0, "would_be_late": 30.1}
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120])
-@pytest.mark.parametrize(
-    "rejected", [REFUSALS, {**REFUSALS, "invalid": 0.5, "quota": 1.2}], ids=["four", "six"]
-)
-def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: dict[str, float]) -> None:
-    frame = dataclasses.replace(
+def loaded_frame(rejected: dict[str, float]) -> Frame:
+    return dataclasses.replace(
         compare(None, scrape_at(1.0, 100.0, 50)),
         num_inflight=12,
         p99_ms=300,
@@ -233,10 +252,24 @@ def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: 
         max_memory_bytes=2e9,
         statuses={"200": 90.0, "400": 1.0, "429": 8.0, "503": 1.0},
         rejected=rejected,
+        workers=(WorkerState("0", "en-de-small", "stalled", 60, 64, 12.25),),
+        models=(ModelState("en-de-small", "2026-01", "int8", 12.5, 234.5),),
     )
+
+
+def lines_of(frame: Frame, columns: int) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=columns).print(view(frame, "http://127.0.0.1:8000"))
-    lines = [" ".join(line.split()) for line in text.getvalue().splitlines()]
+    Console(file=text, width=columns).print(view(frame, "http://127.0.0.1:8000", columns))
+    return [" ".join(line.split()) for line in text.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize(
+    "rejected", [REFUSALS, {**REFUSALS, "invalid": 0.5, "quota": 1.2}], ids=["four", "six"]
+)
+def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: dict[str, float]) -> None:
+    frame = loaded_frame(rejected)
+    lines = lines_of(frame, columns)
     for label, value in (
         ("requests", "12 in progress"),
         ("sentences", ""),
@@ -254,6 +287,28 @@ def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: 
         assert any(line.startswith(label) and line.endswith(value) for line in lines), (label, value)
     for name, rate in {**frame.statuses, **rejected}.items():
         assert f"{name}: {rate:.1f}/s" in " ".join(lines)
+
+
+@pytest.mark.parametrize("columns", [40, 49])
+def test_a_narrow_view_has_all_figures_and_no_bars(columns: int) -> None:
+    lines = lines_of(loaded_frame(REFUSALS), columns)
+    whole = " ".join(lines)
+    for shown in (
+        "12 in progress",
+        "workers busy 80 %",
+        "rows 60 of 64",
+        "queue 1,000 of 2,048 sentences, done in 3.2 s",
+        "30,000 of 100,000 subwords",
+        "connections 42 of 1,000, 12 active",
+        "memory 500 of 2,000 MB",
+        "answers 200: 90.0/s, 400: 1.0/s, 429: 8.0/s, 503: 1.0/s",
+        "refused cancelled: 1.2/s, deadline: 5.0/s, queue_full: 40.0/s, would_be_late: 30.1/s",
+        "12.5 234.5",
+    ):
+        assert shown in whole
+    assert "#" not in whole
+    assert "\u2026" not in whole, "nothing is cut"
+    assert "#" in " ".join(lines_of(loaded_frame(REFUSALS), 50))
 
 
 class Terminal:

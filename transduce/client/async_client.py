@@ -9,9 +9,12 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import anyio
 import httpx
+from anyio.streams.memory import MemoryObjectSendStream
 
 from transduce.client import wire
+from transduce.client.connections import AsyncHttp, Connections, own_task, result_of
 from transduce.client.errors import ConnectionFailed, TransduceError
 from transduce.client.events import Done, Event, EventReader, read_event
 from transduce.client.options import ScoreOptions, TranslateOptions
@@ -29,8 +32,9 @@ from transduce.client.retries import RetryLimits, RetryState
 
 
 class AsyncClient:
-    """A client of one server. It keeps connections open between calls, and tasks may share it.
+    """A client of one server. It keeps connections open between calls, and tasks of one event loop may share it.
 
+    A forked process may use it too, and has connections of its own. It cannot be used after it is closed.
     It is an async context manager. A method that sends a request raises TransduceError, and TypeError for an unknown
     option. A call is retried after 429, 503, a failed connection or a lost answer, at most `max_retries` times, and
     only within `max_wait_s` seconds of its first failure (`RetryState`).
@@ -47,12 +51,15 @@ class AsyncClient:
     ) -> None:
         """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
+        An infinite time means no limit.
+
         Raises:
-            ValueError: the URL is not of the form http://host:port, or the API key is not printable ASCII.
+            ValueError: the URL is not of the form http://host:port, the API key is not printable ASCII, `timeout_s` is
+                not above 0, another number is negative, or the proxy or certificate variables of the environment cannot
+                be used.
         """
-        self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
         self._limits = RetryLimits(max_retries, max_wait_s)
-        self._http = httpx.AsyncClient(**self._endpoint.http_options())
+        self._connections = Connections(AsyncHttp, wire.Endpoint.of(url, api_key, timeout_s))
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -65,8 +72,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Reading an open stream then raises ConnectionFailed, also if a task waits already."""
-        await self._http.aclose()
+        """Close all connections. Calls and reading an open stream then raise ConnectionFailed, also those in progress.
+
+        A call in progress may raise another TransduceError, if it had already failed.
+        """
+        await self._connections.http.aclose()
 
     async def translate(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
@@ -109,15 +119,19 @@ class AsyncClient:
         attempts = RetryState(self._limits)
         while True:
             try:
-                response = await self._http.request(method, path, **content)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                failure = self._endpoint.failure(error)
-                failure.__cause__ = error
-            else:
+                response = await self._response(method, path, content)
                 if response.status_code == httpx.codes.OK:
                     return wire.json_of(response)
-                failure = wire.error_of(response)
-            await asyncio.sleep(attempts.wait_after(failure))
+                raise wire.error_of(response)
+            except TransduceError as error:
+                if self._connections.is_closed:
+                    raise
+                await asyncio.sleep(attempts.wait_after(error))
+
+    async def _response(self, method: str, path: str, content: dict[str, Any]) -> httpx.Response:
+        with self._connections.request() as http:
+            async with http.calls, own_task(lambda: http.request(method, path, **content)) as task:
+                return await result_of(task)
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
         """The events of a stream.
@@ -133,7 +147,7 @@ class AsyncClient:
                         has_begun = True
                         yield event
             except TransduceError as error:
-                if has_begun:
+                if has_begun or self._connections.is_closed:
                     raise
                 await asyncio.sleep(attempts.wait_after(error))
             else:
@@ -141,9 +155,17 @@ class AsyncClient:
 
     async def _one_stream(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
         content = wire.request_content(body)
+        sender, events = anyio.create_memory_object_stream[Event]()
+        async with events, own_task(lambda: self._receive(content, sender)) as task:
+            async for event in events:
+                yield event
+            await result_of(task)
+
+    async def _receive(self, content: dict[str, Any], events: MemoryObjectSendStream[Event]) -> None:
+        """Send the events of a stream to the task that iterates."""
         reader = EventReader()
-        try:
-            async with self._http.stream("POST", wire.STREAM, **content) as response:
+        with events, self._connections.request() as http:
+            async with http.stream("POST", wire.STREAM, **content) as response:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
                     raise wire.error_of(response)
@@ -154,12 +176,10 @@ class AsyncClient:
                             raise wire.stream_error(data)
                         event = read_event(name, data)
                         if event is not None:
-                            yield event
+                            await events.send(event)
                         if isinstance(event, Done):
                             await _read_to_end(chunks)
                             return
-        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
-            raise self._endpoint.failure(error) from error
         raise ConnectionFailed("the stream ended before the translation was done")
 
 

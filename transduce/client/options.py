@@ -1,6 +1,6 @@
 """The request options as keyword arguments of the client; docs/http-api.md describes them.
 
-An argument that is omitted or None has the server's default. The client checks the names, the server the values.
+An argument that is omitted has the server's default. The client checks the names, the server the values.
 """
 
 from __future__ import annotations

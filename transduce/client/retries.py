@@ -24,10 +24,18 @@ JITTER = 0.25
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """max_retries: retries of one call. max_wait_s: the last retry begins within these seconds of the first failure."""
+    """max_retries: retries of one call. max_wait_s: the last retry begins within these seconds of the first failure.
+
+    Raises ValueError if one of them is negative.
+    """
 
     max_retries: int = 5
     max_wait_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_retries", self.max_retries), ("max_wait_s", self.max_wait_s)):
+            if not value >= 0:  # also NaN
+                raise ValueError(f"{name} is {value:g}, not at least 0")
 
 
 class RetryState:
@@ -47,7 +55,7 @@ class RetryState:
             self._first_failure = now
         wait_s = self._wait_s(error) * (1 + random.uniform(0, JITTER))
         next_s = now - self._first_failure + wait_s
-        if self._num_retries == self._limits.max_retries or next_s > self._limits.max_wait_s:
+        if self._num_retries >= self._limits.max_retries or next_s > self._limits.max_wait_s:
             raise error
         self._num_retries += 1
         return wait_s

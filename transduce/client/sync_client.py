@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack
 import httpx
 
 from transduce.client import wire
+from transduce.client.connections import Connections
 from transduce.client.errors import ConnectionFailed, TransduceError
 from transduce.client.events import Done, Event, EventReader, read_event
 from transduce.client.options import ScoreOptions, TranslateOptions
@@ -31,6 +32,7 @@ from transduce.client.retries import RetryLimits, RetryState
 class Client:
     """A client of one server. It keeps connections open between calls, and threads may share it.
 
+    A forked process may use it too, and has connections of its own. It cannot be used after it is closed.
     It is a context manager. A method that sends a request raises TransduceError, and TypeError for an unknown option.
     A call is retried after 429, 503, a failed connection or a lost answer, at most `max_retries` times, and only within
     `max_wait_s` seconds of its first failure (`RetryState`).
@@ -47,12 +49,15 @@ class Client:
     ) -> None:
         """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
+        An infinite time means no limit.
+
         Raises:
-            ValueError: the URL is not of the form http://host:port, or the API key is not printable ASCII.
+            ValueError: the URL is not of the form http://host:port, the API key is not printable ASCII, `timeout_s` is
+                not above 0, another number is negative, or the proxy or certificate variables of the environment cannot
+                be used.
         """
-        self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
         self._limits = RetryLimits(max_retries, max_wait_s)
-        self._http = httpx.Client(**self._endpoint.http_options())
+        self._connections = Connections(httpx.Client, wire.Endpoint.of(url, api_key, timeout_s))
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -65,11 +70,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Reading an open stream then raises ConnectionFailed.
+        """Close all connections. Calls, and reading an open stream, then raise ConnectionFailed.
 
         A thread that already waits for a piece notices only when one arrives, or after `timeout_s`.
         """
-        self._http.close()
+        self._connections.http.close()
 
     def translate(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
@@ -112,15 +117,15 @@ class Client:
         attempts = RetryState(self._limits)
         while True:
             try:
-                response = self._http.request(method, path, **content)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                failure = self._endpoint.failure(error)
-                failure.__cause__ = error
-            else:
+                with self._connections.request() as http:
+                    response = http.request(method, path, **content)
                 if response.status_code == httpx.codes.OK:
                     return wire.json_of(response)
-                failure = wire.error_of(response)
-            time.sleep(attempts.wait_after(failure))
+                raise wire.error_of(response)
+            except TransduceError as error:
+                if self._connections.is_closed:
+                    raise
+                time.sleep(attempts.wait_after(error))
 
     def _events(self, body: dict[str, Any]) -> Generator[Event, None, None]:
         """The events of a stream.
@@ -136,7 +141,7 @@ class Client:
                         has_begun = True
                         yield event
             except TransduceError as error:
-                if has_begun:
+                if has_begun or self._connections.is_closed:
                     raise
                 time.sleep(attempts.wait_after(error))
             else:
@@ -145,24 +150,24 @@ class Client:
     def _one_stream(self, body: dict[str, Any]) -> Generator[Event, None, None]:
         content = wire.request_content(body)
         reader = EventReader()
-        try:
-            with self._http.stream("POST", wire.STREAM, **content) as response:
-                if response.status_code != httpx.codes.OK:
-                    response.read()
-                    raise wire.error_of(response)
-                chunks = response.iter_bytes()
-                for chunk in chunks:
-                    for name, data in reader.feed(chunk):
-                        if name == "error":
-                            raise wire.stream_error(data)
-                        event = read_event(name, data)
-                        if event is not None:
-                            yield event
-                        if isinstance(event, Done):
-                            _read_to_end(chunks)
-                            return
-        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
-            raise self._endpoint.failure(error) from error
+        with (
+            self._connections.request() as http,
+            http.stream("POST", wire.STREAM, **content) as response,
+        ):
+            if response.status_code != httpx.codes.OK:
+                response.read()
+                raise wire.error_of(response)
+            chunks = response.iter_bytes()
+            for chunk in chunks:
+                for name, data in reader.feed(chunk):
+                    if name == "error":
+                        raise wire.stream_error(data)
+                    event = read_event(name, data)
+                    if event is not None:
+                        yield event
+                    if isinstance(event, Done):
+                        _read_to_end(chunks)
+                        return
         raise ConnectionFailed("the stream ended before the translation was done")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -57,35 +56,21 @@ class Endpoint:
     def of(cls, url: str, api_key: str | None, timeout_s: float) -> Endpoint:
         """The endpoint of a URL that may end in slashes.
 
-        Raises ValueError unless the URL is like http://host:port, and for a key that `is_api_key` refuses. An empty key
-        counts as none.
+        Raises ValueError unless the URL is like http://host:port, for a key that `is_api_key` refuses, and unless the
+        time is above 0. An empty key counts as none.
         """
         if not is_server_url(url):
             raise ValueError(f"{url!r} is not of the form http://host:port")
         if api_key and not is_api_key(api_key):
             raise ValueError("the API key has characters other than printable ASCII")
+        if not timeout_s > 0:  # also NaN
+            raise ValueError(f"timeout_s is {timeout_s:g}, not above 0")
         return cls(url.rstrip("/"), api_key, timeout_s)
 
     @property
     def connect_timeout_s(self) -> float:
         """The most seconds to wait for a connection."""
         return min(CONNECT_TIMEOUT_S, self.timeout_s)
-
-    def http_options(self) -> dict[str, Any]:
-        """The arguments of httpx.Client and httpx.AsyncClient."""
-        is_local = is_loopback(urlsplit(self.url).hostname or "")
-        options: dict[str, Any] = {
-            "base_url": self.url,
-            "headers": {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
-            # Calls wait for one of httpx's 100 connections as long as the calls before them take.
-            "timeout": httpx.Timeout(self.timeout_s, connect=self.connect_timeout_s, pool=None),
-            # A proxy cannot reach this machine's loopback, so ignore the proxy variables.
-            "trust_env": not is_local,
-        }
-        if is_local and self.url.startswith("http:"):
-            # An empty context: loading the system's certificates takes longer than a translation.
-            options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return options
 
     def failure(self, error: httpx.HTTPError | httpx.InvalidURL | httpx.StreamError) -> TransduceError:
         """The client's error for an error of httpx."""
@@ -106,7 +91,9 @@ def is_api_key(text: str) -> bool:
 
 
 def is_server_url(url: str) -> bool:
-    """Whether the URL has the scheme http or https, a possible host, and no port or a valid one."""
+    """Whether the URL has the scheme http or https, a possible host, no port or a valid one, and at most a path."""
+    if not url.isprintable() or not {" ", "@", "?", "#"}.isdisjoint(url):
+        return False
     try:
         parts, parsed = urlsplit(url), httpx.URL(url)
         _ = parsed.host, parsed.raw_host.decode("ascii").encode("idna")  # else a request raises UnicodeError

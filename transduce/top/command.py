@@ -19,7 +19,11 @@ from transduce.top.scrape import Away, Scrape, Scraper
 
 # The fewest seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
 MIN_INTERVAL_S = 0.1
+# A day. Python refuses very long pauses.
+MAX_INTERVAL_S = 86_400.0
 TIMEOUT_S = 10.0
+# Values of TERM for terminals on which rich draws no frames.
+DUMB_TERMINALS = {"dumb", "unknown"}
 # Columns of the text of --once, if COLUMNS is no positive number.
 WIDTH = 120
 
@@ -54,10 +58,12 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def interval(text: str) -> float:
-    """A number of seconds, at least MIN_INTERVAL_S. Raises argparse.ArgumentTypeError."""
+    """A number of seconds from MIN_INTERVAL_S to MAX_INTERVAL_S. Raises argparse.ArgumentTypeError."""
     seconds = number(text)
     if seconds < MIN_INTERVAL_S:
         raise argparse.ArgumentTypeError(f"{text} is less than {MIN_INTERVAL_S:g}")
+    if seconds > MAX_INTERVAL_S:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MAX_INTERVAL_S:g}")
     return seconds
 
 
@@ -66,13 +72,17 @@ def run_top(args: argparse.Namespace) -> int:
 
     Raises:
         CommandError: the API key is invalid. With --once or --json, the server gives no metrics. Without these, stdout
-            is not a terminal.
+            is not a terminal, or one that can draw no frames.
         OSError: the file with the key cannot be read.
-        ValueError: the URL is invalid.
+        ValueError: the URL is invalid, or the proxy or certificate variables of the environment cannot be used.
     """
     is_single: bool = args.once or args.json
-    if not is_single and not sys.stdout.isatty():
-        raise CommandError("stdout is not a terminal: add --once or --json", exit_code=ExitCode.USAGE)
+    if not is_single:
+        term = os.environ.get("TERM", "")
+        if not sys.stdout.isatty():
+            raise CommandError("stdout is not a terminal: add --once or --json", exit_code=ExitCode.USAGE)
+        if term.lower() in DUMB_TERMINALS:
+            raise CommandError(f"TERM is {term}: add --once or --json", exit_code=ExitCode.USAGE)
     endpoint = Endpoint.of(args.url, find_api_key(args.api_key_file), TIMEOUT_S)
     with Scraper(endpoint) as scraper:
         if not is_single:
@@ -98,7 +108,7 @@ def _print(frame: Frame, url: str) -> None:
 
     columns = os.environ.get("COLUMNS", "")
     width = (int(columns) if columns.isdecimal() else 0) or WIDTH
-    Console(no_color=True, highlight=False, force_terminal=False, width=width).print(view(frame, url))
+    Console(no_color=True, highlight=False, force_terminal=False, width=width).print(view(frame, url, width))
 
 
 def _show(scraper: Scraper, url: str, interval_s: float) -> None:
@@ -112,7 +122,7 @@ def _show(scraper: Scraper, url: str, interval_s: float) -> None:
         while True:
             try:
                 now = scraper.scrape()
-                shown = view(compare(before, now), url)
+                shown = view(compare(before, now), url, live.console.width)
                 before = now
             except Away as error:
                 before, shown = None, away(str(error), url)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from transduce.client.connections import http_client
 from transduce.client.wire import Endpoint
 
 Labels = dict[str, str]
@@ -58,7 +59,7 @@ class Scraper:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._client = httpx.Client(**endpoint.http_options())
+        self._client = http_client(httpx.Client, endpoint)
 
     def __enter__(self) -> Scraper:
         return self

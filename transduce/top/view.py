@@ -12,6 +12,8 @@ from rich.text import Text
 from transduce.top.frame import Frame
 
 BAR_WIDTH = 20
+# The fewest columns in which the figures have room beside the bars.
+MIN_WIDTH_OF_BARS = 50
 # The width of the column of labels: that of "workers busy".
 LABEL_WIDTH = 12
 COLOURS = {"idle": "dim", "busy": "green", "stalled": "bold red"}
@@ -19,9 +21,16 @@ COLOURS = {"idle": "dim", "busy": "green", "stalled": "bold red"}
 NEARLY_FULL = 0.9
 
 
-def view(frame: Frame, url: str) -> RenderableType:
-    """The whole view of a server."""
-    parts = _facts(frame), _outcomes(frame), "", _workers(frame), "", _models(frame)
+def view(frame: Frame, url: str, width: int) -> RenderableType:
+    """The whole view of a server, for this many columns. A narrow one has no bars."""
+    parts = (
+        _facts(frame, has_bars=width >= MIN_WIDTH_OF_BARS),
+        _outcomes(frame),
+        "",
+        _workers(frame),
+        "",
+        _models(frame),
+    )
     return Group(_title(frame, url), "", *parts)
 
 
@@ -37,10 +46,7 @@ def _title(frame: Frame, url: str) -> Text:
     return Text.assemble((url, "bold"), "  ", state, f"  {built}{seconds}")
 
 
-def _facts(frame: Frame) -> Table:
-    table = _grid()
-    table.add_column(no_wrap=True)
-    table.add_column()
+def _facts(frame: Frame, *, has_bars: bool) -> Table:
     done = f", done in {_number(frame.drain_s, 1)} s" if math.isfinite(frame.drain_s) else ""
     states = frame.connections
     open_now = states.get("active", math.nan) + states.get("idle", math.nan)
@@ -76,15 +82,20 @@ def _facts(frame: Frame) -> Table:
         ),
         ("event loop", f"p99 {_number(frame.lag_p99_ms)} ms late", ""),
     ]
-    for fact in facts:
-        table.add_row(*fact)
+    table = _grid()
+    if has_bars:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, shown, figure in facts:
+        figures = (value for value in (shown, figure) if value and isinstance(value, str))
+        table.add_row(label, *((shown, figure) if has_bars else (", ".join(figures),)))
     return table
 
 
 def _outcomes(frame: Frame) -> Table:
     """The answers and refusals. In the columns of `_facts`, a long list would leave the others no width."""
     table = _grid()
-    table.add_column()
+    table.add_column(overflow="fold")
     table.add_row("answers", _rates(frame.statuses))
     table.add_row("refused", _rates(frame.rejected))
     return table
@@ -136,7 +147,7 @@ def _models(frame: Frame) -> Table:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in head:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
