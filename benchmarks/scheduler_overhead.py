@@ -3,6 +3,7 @@
 All rows stay occupied. A beam's parents change at random at every step, as in a difficult sentence. Prints microseconds
 per step and per row: the median of the fastest run. Options of guided searches are measured separately, because in a
 shared step their time delays all sentences of the step. `no_repeat_ngram_size` and `sampling` read full distributions.
+A row's distribution is the same at every step. With it the parents change at almost every step, but not at random.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -26,9 +27,11 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence as Sentence
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
+from model.data_arguments import positive
 
 BOS, EOS = 1, 2
 VOCAB_SIZE = 8000
+MIN_STEPS = 3  # the first and the last step are not measured
 NUM_PREPARED = 61  # outputs that are prepared before the clock starts and then used cyclically
 PLAIN = "none"
 # Decoding options of the sentences, by name.
@@ -99,17 +102,28 @@ def measure(*, num_rows: int, beam_size: int, num_steps: int, option: str = PLAI
     return statistics.median(times) * 1e6
 
 
+def steps(text: str) -> int:
+    """Parse a whole number of at least MIN_STEPS. Raises ArgumentTypeError."""
+    if (number := positive(text)) < MIN_STEPS:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than {MIN_STEPS}")
+    return number
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--num-steps",
-        type=int,
+        type=steps,
         default=1000,
-        help="steps of one run; with an option a tenth of them, at least 10 (default: 1000)",
+        help=f"steps of one run, at least {MIN_STEPS}; with an option a tenth of them, at least 10 "
+        "(default: 1000)",
     )
     parser.add_argument(
-        "--num-runs", type=int, default=5, help="runs of a case; the fastest counts (default: 5)"
+        "--num-runs",
+        type=positive,
+        default=5,
+        help="runs of a case, at least 1; the fastest counts (default: 5)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)

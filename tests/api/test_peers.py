@@ -35,6 +35,7 @@ DEPTH = "transduce_queue_depth"
 CANCELLED = 'transduce_rejected_total{reason="cancelled"}'
 ANSWERED = 'transduce_http_requests_total{code="200",method="POST",route="/v1/translate"}'
 ROWS = 'transduce_rows_total{use="decoded"}'
+ROWS_IN_USE = 'transduce_worker_rows{model="echo",worker="0"}'
 NO_CACHE: dict[str, object] = {"sentence_cache_bytes": 0, "coalesce": "false"}
 MAX_BODY_BYTES = 100_000
 # All rows belong to one sentence, whose beam has four.
@@ -86,6 +87,22 @@ def request(**changes: object) -> bytes:
     return HEAD + b"content-length: %d\r\n\r\n" % len(content) + content
 
 
+def run_together(server: ServerProcess, gate: Path, *, num_rows: int) -> None:
+    """Let steps return until all requests that wait have rows, `num_rows` in all.
+
+    A short request is sent last. When it is answered, the others have rows, and the server knows their number.
+    """
+    depth = server.metric(DEPTH)
+    with ThreadPoolExecutor(1) as pool:
+        short = pool.submit(post, server, text="Anna.", beam_size=1)
+        server.wait_until(DEPTH, depth + 1)
+        while not short.done():
+            release_steps(gate, 1)
+            time.sleep(0.05)
+    assert short.result().status_code == 200
+    assert server.metric(ROWS_IN_USE) == num_rows
+
+
 def send_and_leave(server: ServerProcess, **changes: object) -> None:
     """Send a request, wait until it is accepted, and close the connection."""
     depth = server.metric(DEPTH)
@@ -94,7 +111,7 @@ def send_and_leave(server: ServerProcess, **changes: object) -> None:
         server.wait_until(DEPTH, depth + 1)
 
 
-def test_ray_backpressure(start: Start, gate: Path) -> None:
+def test_ray_http_backpressure(start: Start, gate: Path) -> None:
     """Two requests fill the queue. The next ten are refused at once, with Retry-After."""
     server = start(max_pending_sentences=2, max_request_sentences=2, max_items=2)
     gate.touch()
@@ -193,7 +210,10 @@ def test_ray_only_relevant_task_is_cancelled(start: Start, gate: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(post, server, beam_size=4)
         server.wait_until(DEPTH, 1)
-        send_and_leave(server, text="Nobody sees the cats.", beam_size=4)
+        with server.connect() as connection:
+            connection.sendall(request(text="Nobody sees the cats.", beam_size=4))
+            server.wait_until(DEPTH, 2)
+            run_together(server, gate, num_rows=2 * 4)
         server.wait_until(DEPTH, 1)
         gate.unlink()
         assert other.result().json()["translations"] == alone
@@ -249,6 +269,7 @@ def test_triton_crashing_client(start: Start, gate: Path) -> None:
     command = [sys.executable, "-S", "-c", CRASHING_CLIENT, str(server.port), json.dumps(BODY)]
     clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     server.wait_until(DEPTH, 4)
+    run_together(server, gate, num_rows=4 * 4)
     for client in clients:
         os.kill(client.pid, signal.SIGKILL)
         client.communicate()
