@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from app.files.encoding import decode
+from app.files.references import has_reference
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
 # The content of a quoted string, with escapes. The group is not possessive: see app.text.number_check.
@@ -18,6 +19,8 @@ _COLON = re.compile(r"\s*:")
 # An escaped character beyond ASCII, and an escaped slash. Before each is an even number of backslashes.
 _ESCAPED_CHARACTER = re.compile(r"(?<!\\)(?:\\\\)*+\\u(?!00[0-7])")
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*+\\/")
+# An escaped `<`, `>`, `&` or `'`. A page that holds the JSON may need the escape: `</script>` ends a script.
+_ESCAPED_MARKUP = re.compile(r"(?<!\\)(?:\\\\)*+(\\u00(2[67]|3[CcEe]))")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<attributes>\s[^<>]*)?/?>")
 _ATTRIBUTE = re.compile(r"\s[A-Za-z][\w:.-]*+=")
 # Elements of HTML whose tag alone is markup. Other names may be variables, as in `Usage: tool <file> <output>`.
@@ -59,17 +62,27 @@ def _slots(text: str) -> Iterator[Slot]:
             continue
         value = json.loads(raw)
         if is_translatable(value):
-            spelling = _StringStyle(is_ascii, _ESCAPED_SLASH.search(raw) is not None)
-            yield Slot(match.start(), match.end(), text_unit(value), spelling)
+            yield Slot(match.start(), match.end(), text_unit(value), _StringStyle(is_ascii, _escapes(raw)))
+
+
+def _escapes(raw: str) -> dict[str, str]:
+    """The characters of ASCII that the string escapes without need, each with its escape."""
+    escapes = {chr(int(match[2], 16)): match[1] for match in _ESCAPED_MARKUP.finditer(raw)}
+    return {**escapes, "/": "\\/"} if _ESCAPED_SLASH.search(raw) else escapes
 
 
 def text_unit(value: str) -> Unit:
-    """The unit of a string: HTML if it contains tags of HTML or a whole element."""
+    """The unit of a string: HTML if it has a tag of HTML, a whole element or a character reference."""
     return Unit(value, UnitFormat.HTML if _is_html(value) else UnitFormat.TEXT)
 
 
 def _is_html(text: str) -> bool:
-    """Whether a tag has a name of HTML, an attribute or an end: `<b>`, `<x y="z">`, `<x/>` or `<x>...</x>`."""
+    """Whether the text has a character reference, or a tag with a name of HTML, an attribute or an end.
+
+    Examples: `&amp;`, `<b>`, `<x y="z">`, `<x/>` and `<x>...</x>`.
+    """
+    if has_reference(text):
+        return True
     names: dict[str, set[str]] = {"": set(), "/": set()}
     for tag in _TAG.finditer(text):
         name = tag["name"].lower()
@@ -82,14 +95,16 @@ def _is_html(text: str) -> bool:
 class _StringStyle:
     """Writes a string in the style of the file.
 
-    is_ascii: whether characters beyond ASCII are escaped. escapes_slash: whether `/` has a backslash.
+    is_ascii: whether characters beyond ASCII are escaped. escapes: how characters of ASCII are written.
     """
 
-    def __init__(self, is_ascii: bool, escapes_slash: bool) -> None:
+    def __init__(self, is_ascii: bool, escapes: dict[str, str]) -> None:
         self._is_ascii = is_ascii
-        self._escapes_slash = escapes_slash
+        self._escapes = escapes
 
     def __call__(self, text: str) -> str:
         """The string as JSON."""
         written = json.dumps(text, ensure_ascii=self._is_ascii)
-        return written.replace("/", "\\/") if self._escapes_slash else written
+        for character, escape in self._escapes.items():
+            written = written.replace(character, escape)
+        return written

@@ -3,8 +3,11 @@
 `msgstr` and `msgstr[0]` get the translation of `msgid`, and the other forms that of `msgid_plural`. If an entry with
 `msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header, comments, flags,
 contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to its source leaves
-`msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none. If the catalogue's
-encoding lacks a character of a translation, the catalogue is written in UTF-8, and its header says so.
+`msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none.
+
+The header declares the encoding. If that encoding lacks a character of a translation, the catalogue is written in
+UTF-8, and its header says so. The `charset=CHARSET` of a template is read as UTF-8, and becomes `UTF-8` if a
+translation is written and the file has characters beyond ASCII.
 """
 
 from __future__ import annotations
@@ -26,8 +29,17 @@ _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "
     "\f": "\\f",
     "\v": "\\v",
 }
-# The value has no colon, so the time of a search is linear, even with many `Content-Type:` in one line.
-_CHARSET = re.compile(rb"(Content-Type:[^\\\n:]*charset=)([A-Za-z0-9_.:-]{1,40})")
+# The header is the first entry with an empty msgid. The group has its strings.
+_HEADER = re.compile(rb'(?<![^\r\n])[ \t]*+msgid(?:\s*+"")++\s*+msgstr((?:\s*+"[^\r\n]*+)++)')
+# A string may end between any two characters and continue in the next line.
+_BREAK = rb'(?:"\s*+")?'
+_NAME = rb"[A-Za-z0-9_.:-](?:%b[A-Za-z0-9_.:-]){0,39}" % _BREAK
+# gettext, too, takes the first `charset=` of the header, in whatever field.
+_CHARSET = re.compile(
+    _BREAK.join([*(b"%c" % letter for letter in b"charset="), b"(%b)" % _NAME]), re.IGNORECASE
+)
+# What a template has instead of the name.
+_TEMPLATE = "CHARSET"
 
 
 @dataclass
@@ -55,26 +67,42 @@ class _Entry:
 
 def read_po(data: bytes, limits: FileLimits) -> SlottedText:
     """Parse a catalogue. Raises FileError with the line of a syntax error."""
-    declared = _CHARSET.search(data)
-    name = declared[2].decode() if declared else None
-    decoded = decode(data, None if name == "CHARSET" else name)
+    declared = _charset(data)
+    name = re.sub(_BREAK, b"", declared[1]).decode() if declared else None
+    decoded = decode(data, None if name == _TEMPLATE else name)
     end = "\r\n" if "\r\n" in decoded.text else "\n"
     entries = _Reader(decoded.text).entries()
     slots = limits.bounded(slot for entry in entries for slot in _slots(entry, end))
-    return SlottedText(decoded.text, slots, _encoder(decoded))
+    return SlottedText(decoded.text, slots, _encoder(decoded, is_template=name == _TEMPLATE))
 
 
-def _encoder(decoded: Decoded) -> Callable[[str], bytes]:
-    """A function that encodes a catalogue as the file is encoded, or in UTF-8 if that encoding lacks a character."""
+def _charset(data: bytes) -> re.Match[bytes] | None:
+    """The declaration of the encoding in the header."""
+    header = _HEADER.search(data)
+    return _CHARSET.search(data, header.start(1), header.end(1)) if header else None
+
+
+def _in_utf8(data: bytes) -> bytes:
+    """The catalogue with UTF-8 as its declared encoding."""
+    declared = _charset(data)
+    return data[: declared.start(1)] + b"UTF-8" + data[declared.end(1) :] if declared else data
+
+
+def _encoder(decoded: Decoded, *, is_template: bool) -> Callable[[str], bytes]:
+    """A function that encodes a catalogue as the file is encoded, or in UTF-8 if that encoding lacks a character.
+
+    is_template: whether the header has a place for the encoding instead of its name.
+    """
     in_own = decoded.encoder()
 
     def encode(text: str) -> bytes:
         try:
-            return in_own(text)
+            data = in_own(text)
         except FileError:
             if decoded.mark or decoded.encoding == "utf-8":
                 raise
-            return _CHARSET.sub(rb"\1UTF-8", Decoded(text, "utf-8").encoder()(text), count=1)
+            return _in_utf8(Decoded(text, "utf-8").encoder()(text))
+        return _in_utf8(data) if is_template and text != decoded.text and not text.isascii() else data
 
     return encode
 
@@ -162,8 +190,11 @@ class _Reader:
         elif keyword == "msgid_plural":
             self._entry.plural = string
         elif keyword.startswith("msgstr"):
-            if self._entry.source is None or index in self._entry.targets:
+            if self._entry.source is None:
                 raise FileError("a msgstr without its msgid")
+            if index in self._entry.targets:
+                name = keyword if keyword == "msgstr" else f"msgstr[{index}]"
+                raise FileError(f"a second {name} for the same msgid")
             self._entry.targets[index] = string
 
 

@@ -2,17 +2,21 @@
 
 The tags of a cue are marks. A cue of several lines is one running text, unless a line begins with a dash. A translation
 with fewer lines than the cue is broken into as many lines as the cue has, of similar length, if it has enough words.
+
+A blank line ends a cue. A line with times begins the next cue, also without a blank line before it.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape, unescape
+from itertools import pairwise
 
 from app.files.encoding import decode
+from app.files.references import has_reference
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
@@ -23,6 +27,10 @@ _VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d
 _MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
 # A tag, or a space outside tags.
 _SPACE = re.compile(r"<[^<>]*+>| ")
+# A line that numbers a cue.
+_NUMBER = re.compile(r"\s*\d+\s*")
+# The first line of a block of WebVTT that is no cue.
+_NO_CUE = re.compile(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)")
 _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
 
@@ -39,10 +47,6 @@ class _Line:
         """The offset of the end of its text."""
         return self.start + len(self.text)
 
-    @property
-    def is_blank(self) -> bool:
-        return not self.text.strip()
-
 
 def read_srt(data: bytes, limits: FileLimits) -> SlottedText:
     """Parse SubRip. Raises FileError with the line of a cue without times."""
@@ -51,13 +55,14 @@ def read_srt(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def _srt_slots(text: str) -> Iterator[Slot]:
-    for number, block in _blocks(text):
+    for number, block in _cues(_blocks(text, blank=" \t"), _SRT_TIME):
         time_line = 0 if _SRT_TIME.match(block[0].text) else 1
         if len(block) <= time_line or not _SRT_TIME.match(block[time_line].text):
             raise FileError(
                 f"line {number + time_line}: expected the times of a cue, such as 00:00:01,000 --> 00:00:02,000"
             )
-        yield from _cue(block[time_line + 1 :], is_escaped=False)
+        lines = block[time_line + 1 :]
+        yield from _cue(text, lines, is_escaped=any(has_reference(line.text) for line in lines))
 
 
 def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
@@ -69,20 +74,20 @@ def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def _vtt_slots(text: str) -> Iterator[Slot]:
-    for number, block in _vtt_blocks(text):
-        if re.match(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)", block[0].text):
-            continue
+    for number, block in _cues(_vtt_blocks(text), _VTT_TIME):
         time_line = 0 if "-->" in block[0].text else 1
         if len(block) <= time_line or not _VTT_TIME.match(block[time_line].text):
+            if _NO_CUE.match(block[0].text):
+                continue
             raise FileError(
                 f"line {number + time_line}: expected the times of a cue, such as 00:01.000 --> 00:02.000"
             )
-        yield from _cue(block[time_line + 1 :], is_escaped=True)
+        yield from _cue(text, block[time_line + 1 :], is_escaped=True)
 
 
 def _vtt_blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
     """Yield the blocks after the header. The header ends at a blank line, or where a cue begins."""
-    blocks = _blocks(text)
+    blocks = _blocks(text, blank="")
     number, header = next(blocks)
     begin = next((index for index, line in enumerate(header) if index and _VTT_TIME.match(line.text)), None)
     if begin is not None:
@@ -90,28 +95,53 @@ def _vtt_blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
     yield from blocks
 
 
-def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
-    """Yield runs of lines that are not blank, with the line number of the first."""
+def _cues(
+    blocks: Iterable[tuple[int, list[_Line]]], times: re.Pattern[str]
+) -> Iterator[tuple[int, list[_Line]]]:
+    """Divide the blocks where further cues begin without a blank line. times: matches a line with times.
+
+    A line of digits before the times of a further cue is its number.
+    """
+    for number, block in blocks:
+        begin = 0
+        # The first line with times is the first or second line of its cue.
+        for index in range(1 if times.match(block[0].text) else 2, len(block)):
+            if times.match(block[index].text):
+                end = index - 1 if _NUMBER.fullmatch(block[index - 1].text) else index
+                yield number + begin, block[begin:end]
+                begin = end
+        yield number + begin, block[begin:]
+
+
+def _blocks(text: str, *, blank: str) -> Iterator[tuple[int, list[_Line]]]:
+    """Yield runs of lines that are not blank, with the line number of the first.
+
+    blank: the characters that a line may have that ends a run. A run never begins with a line of white space.
+    """
     block: list[_Line] = []
     # The last match is the empty line at the end of the text, which ends the last block.
     for number, match in enumerate(_LINE.finditer(text), start=1):
         line = _Line(match.start(), match[1], match[2])
-        if not line.is_blank:
+        if line.text.strip() or (block and line.text.strip(blank)):
             block.append(line)
         elif block:
             yield number - len(block), block
             block = []
 
 
-def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
-    """The slot of a cue, if it has text to translate. is_escaped: whether the format has character references."""
+def _cue(text: str, lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
+    """The slot of a cue, if it has text to translate. A line of white space is kept outside of the cue's lines.
+
+    text: the whole file. is_escaped: whether the cue has character references.
+    """
+    lines = [line for line in lines if line.text.strip()]
     if not lines:
         return []
-    text = "\n".join(line.text for line in lines)
-    tagged = TaggedText.of(_pieces(text, is_escaped=is_escaped))
+    tagged = TaggedText.of(_pieces("\n".join(line.text for line in lines), is_escaped=is_escaped))
     if not is_translatable(tagged.plain):
         return []
-    writer = _CueWriter(tagged, tuple(line.ending for line in lines[:-1]), is_escaped)
+    endings = tuple(text[line.stop : following.start] for line, following in pairwise(lines))
+    writer = _CueWriter(tagged, endings, is_escaped)
     unit = tagged.unit(is_wrapped=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
     return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
 
@@ -132,7 +162,7 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
 
 @dataclass(frozen=True)
 class _CueWriter:
-    """Writes a cue. endings: the line endings of the cue except the last. is_escaped: as for `_cue`."""
+    """Writes a cue. endings: what separates its lines. is_escaped: as for `_cue`."""
 
     tagged: TaggedText[str]
     endings: tuple[str, ...]

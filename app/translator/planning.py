@@ -28,6 +28,7 @@ from app.text.segmentation import Span
 from app.text.tokenizer import Encoded
 from app.translator.jobs import Part, SegmentJob, TextPlan
 from app.translator.languages import Languages, ResolvedLanguage
+from app.translator.prefixes import as_model_text
 from app.translator.request import AnswerCount, AnswerLimits, ScoreRequest, TranslationRequest
 from app.translator.samples import num_samples
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
@@ -164,8 +165,11 @@ class Planner:
         of ratios.
         Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix, and as `bounded_by_source`.
         """
-        ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
-        ids = self._encoder.as_written(ids)
+        ids: tuple[int, ...] = ()
+        if prefix:
+            written = as_model_text(prefix, job, encoded)
+            ids = self._encoder.encode_forced(written, encoded.verbatim_spans, "target_prefix")
+            ids = self._encoder.as_written(ids)
         options = self.options(
             prepared, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )

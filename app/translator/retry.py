@@ -34,6 +34,7 @@ from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
+from app.translator.prefixes import as_model_text
 
 # The most halvings of a segment. Four give at most 16 parts. If larger, a segment whose output never ends is decoded
 # more often. If smaller, the translation of a long segment may stay cut off.
@@ -215,8 +216,13 @@ class RetryPolicy:
         return True
 
     def _retry_around_placeholders(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode the parts around the placeholders, if one is lost and no attention can place it."""
+        """Decode the parts around the placeholders, if one is lost and no attention can place it.
+
+        Not if the prefix has a placeholder, because no part may have it.
+        """
         if job.part_fallbacks or job.best is None:
+            return False
+        if job.prefix and as_model_text(job.prefix, job, job.parts[0].encoded) != job.prefix:
             return False
         parts = self._new_parts(
             prepared, job, spans_between_placeholders(job.segment, job.best), prefix=job.prefix

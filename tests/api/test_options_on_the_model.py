@@ -137,6 +137,21 @@ def test_a_prefix_begins_its_own_text_only(bundled: httpx.Client) -> None:
     assert found[0].endswith(translated(bundled, "I am late.")["text"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The file {name} is missing.",
+        "You have %d new messages.",
+        "Visit https://example.org/a?b=1 or write to info@example.org, {name}.",
+    ],
+)
+def test_a_whole_translation_as_the_prefix_is_returned_again(bundled: httpx.Client, text: str) -> None:
+    whole = translated(bundled, text)["text"]
+    again = translated(bundled, text, target_prefix=whole)
+    assert again["text"] == whole
+    assert "fallbacks" not in again["segments"][0]
+
+
 def test_length_limits_are_kept(bundled: httpx.Client) -> None:
     free = num_subwords(segment_of(bundled, token_scores=True))
     assert num_subwords(segment_of(bundled, min_target_length=free + 5, token_scores=True)) >= free + 5

@@ -26,3 +26,21 @@ def test_only_an_escape_of_a_character_beyond_ascii_or_of_a_slash_counts(data: b
     translations = [unit.text for unit in file.units]
     translations[0] = "\u00e9/"
     assert written in file.write(translations)
+
+
+@pytest.mark.parametrize(
+    ("raw", "written"),
+    [
+        (rb"\u003cb\u003eIt\u0027s\u003c/b\u003e \u0026 more", rb"\u003ci\u003e\u0027/\u0026"),
+        (rb"\u003Cb> more", rb"\u003Ci>'/&"),
+        (rb"\\\u003cb> more", rb"\u003ci>'/&"),
+        (rb"\u003cb>\/", rb"\u003ci>'\/&"),
+        (rb"\\u003cb and more", rb"<i>'/&"),
+        (rb"<b> more", rb"<i>'/&"),
+    ],
+)
+def test_an_escape_of_a_character_of_markup_is_kept(raw: bytes, written: bytes) -> None:
+    """A page can hold the JSON in a script only if `</script>` is escaped."""
+    file = read_file(b'["' + raw + b'"]', FileFormat.JSON)
+    assert file.write(["<i>'/&"]) == b'["' + written + b'"]'
+    assert file.write([unit.text for unit in file.units]) == b'["' + raw + b'"]'

@@ -1,4 +1,4 @@
-"""HTML in Windows-1252, strings with tags in JSON and catalogues, and the header of WebVTT."""
+"""HTML in Windows-1252, strings with markup in JSON and catalogues, and the header of WebVTT."""
 
 from __future__ import annotations
 
@@ -41,9 +41,19 @@ def test_latin_1_in_a_catalogue_is_latin_1() -> None:
         ("Salt <icon/> pepper", True),
         ("Salt <icon />", True),
         ('<input type="text"> here', True),
+        ("Tom &amp; Jerry", True),
+        ("Tom&#39;s", True),
+        ("Tom&#x2019;s", True),
+        ("Q&A", False),
+        ("AT&T; more", False),
+        ("Tom &amp Jerry", False),
+        ("?a=1&copy=2", False),
+        ("&#; and &#x; and &; more", False),
     ],
 )
-def test_only_strings_with_tags_of_html_or_whole_elements_are_html(text: str, is_html: bool) -> None:
+def test_only_strings_with_tags_or_references_of_html_or_whole_elements_are_html(
+    text: str, is_html: bool
+) -> None:
     expected = UnitFormat.HTML if is_html else UnitFormat.TEXT
     quoted = text.replace('"', '\\"')
     for data, file_format in (

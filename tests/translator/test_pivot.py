@@ -272,6 +272,13 @@ def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> No
     assert last.sampling is not None
 
 
+def test_the_prefix_of_the_second_half_has_symbols_for_placeholders_and_terms(tokenizer: Tokenizer) -> None:
+    pivoted = Pivoted(tokenizer)
+    pivoted("Anna sees {a} and the cat.", terms=(Term("cat", "Kater"),), target_prefixes=("Anna {a} Kater",))
+    ((_, last),) = pivoted.last.engine.submitted
+    assert tokenizer.offsets(last.target_prefix)[0] == "Anna \ue000 \ue001"
+
+
 def test_only_the_second_model_draws_samples(tokenizer: Tokenizer) -> None:
     """The first one searches with its own default beam, although the second one has a beam of 1."""
     pivoted = Pivoted(tokenizer)

@@ -327,7 +327,7 @@ class TranslateBody(_ModelBody):
         int | None,
         _doc(
             "most subwords of a sentence's translation; absent and without max_target_ratio: 50 more than the source, "
-            "with tag and end token, at most the model's limit",
+            "with tag and end token, but at least the minimum length and the target_prefix, at most the model's limit",
             ge=1,
         ),
         AtMost("max_target_length"),
@@ -348,10 +348,10 @@ class TranslateBody(_ModelBody):
         bool, _doc("stop a translation that repeats itself, and decode it again without repetitions")
     ] = False
     suppress: Annotated[
-        Phrases | None, _doc("words or phrases that no translation contains in the same case and subwords")
+        Phrases | None, _doc("words or phrases that the model does not write in the same case and subwords")
     ] = None
     target_prefix: Annotated[
-        Texts | None, _doc('the beginning of each text\'s translation; "" sets none')
+        Texts | None, _doc('plain text, the beginning of each first sentence\'s translation; "" sets none')
     ] = None
 
     @property

@@ -1,0 +1,53 @@
+"""Writes a target prefix as the model writes a translation: verbatim spans stand for the contents of placeholders."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from unicodedata import category
+
+from app.text.tokenizer import Encoded
+from app.translator.jobs import SegmentJob
+
+_TAG = re.compile(r"<[^<>]*>")
+
+
+def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
+    """Return the prefix with the source's verbatim spans, each at most once, in the place of their contents.
+
+    The contents are what the translation has in the place of a span, without markup: a variable, a URL, a term. Two
+    spans side by side would be one to the tokenizer, so a space separates them.
+    encoded: the part's source.
+    """
+    remaining: dict[str, list[str]] = {}
+    for span in reversed(encoded.verbatim_spans):
+        remaining.setdefault(_content(job, span), []).append(span)
+    if all(content in ("", *spans) for content, spans in remaining.items()):
+        return prefix
+    longest_first = "|".join(map(re.escape, sorted(filter(None, remaining), key=len, reverse=True)))
+    parts: list[str] = []
+    end = 0
+    for found in re.finditer(longest_first, prefix):
+        if remaining[found[0]] and _is_whole(prefix, *found.span()):
+            between = prefix[end : found.start()]
+            parts += (" " if parts and not between else between, remaining[found[0]].pop())
+            end = found.end()
+    return "".join((*parts, prefix[end:]))
+
+
+def _content(job: SegmentJob, span: str) -> str:
+    """Return what the translation has in the place of a verbatim span, without markup."""
+    written = job.parsed_text.preview(job.segment, span)
+    return unescape(_TAG.sub("", written)).strip() if job.parsed_text.document.is_markup else written
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether text[start:end] is not a part of a word. A letter may follow a variable such as `%s`."""
+    return not _is_in_word(text[start]) or not any(
+        _is_in_word(text[edge - 1 : edge]) and _is_in_word(text[edge : edge + 1]) for edge in (start, end)
+    )
+
+
+def _is_in_word(character: str) -> bool:
+    """Whether spaces separate the words of this character: a digit, or a letter of a script with capitals."""
+    return character.isalnum() and category(character) != "Lo"

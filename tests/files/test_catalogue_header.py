@@ -1,0 +1,89 @@
+"""The encoding of a catalogue is the one that its header declares."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from app.files import FileError, FileFormat
+from app.files.reading import read_file
+
+ENTRY = 'msgid "\u00e9t\u00e9"\nmsgstr ""\n'
+
+
+@pytest.mark.parametrize(
+    ("header", "in_utf8"),
+    [
+        ('"Content-type: text/plain; charset=ISO-8859-1\\n"', '"Content-type: text/plain; charset=UTF-8\\n"'),
+        ('"Content-Type: text/plain; Charset=ISO-8859-1\\n"', '"Content-Type: text/plain; Charset=UTF-8\\n"'),
+        (
+            '"Content-Type: text/plain; "\n"charset=ISO-8859-1\\n"\n"X: y\\n"',
+            '"Content-Type: text/plain; "\n"charset=UTF-8\\n"\n"X: y\\n"',
+        ),
+        ('"X: y; char"\r\n  "set=ISO-88"\r\n"59-1"\r\n"\\n"', '"X: y; char"\r\n  "set=UTF-8"\r\n"\\n"'),
+    ],
+)
+@pytest.mark.parametrize(
+    "before", ["", "# charset=UTF-8\n#, fuzzy\n", '\nmsgid "charset=UTF-8"\nmsgstr "b"\n']
+)
+def test_the_header_declares_the_encoding(before: str, header: str, in_utf8: str) -> None:
+    data = f'{before}msgid ""\nmsgstr ""\n{header}\n\n{ENTRY}'
+    file = read_file(data.encode("latin-1"), FileFormat.PO)
+    assert [unit.text for unit in file.units][-1:] == ["\u00e9t\u00e9"]
+    written = data.removesuffix('""\n')
+    assert file.write(["\u00fc"]) == (written + '"\u00fc"\n').encode("latin-1")
+    assert file.write(["\u20ac"]) == (written.replace(header, in_utf8) + '"\u20ac"\n').encode()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "# Content-Type: text/plain; charset=ISO-8859-1\n",
+        '#~ msgid ""\n#~ msgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n',
+        'msgid ""\n"Content-Type: text/plain; charset=ISO-8859-1\\n"\nmsgstr "b"\n\n',
+    ],
+)
+@pytest.mark.parametrize("header", ["", 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'])
+def test_nothing_else_declares_the_encoding(before: str, header: str) -> None:
+    file = read_file((before + header + ENTRY).encode(), FileFormat.PO)
+    assert [unit.text for unit in file.units] == ["\u00e9t\u00e9"]
+
+
+def test_a_template_becomes_utf_8_once_its_texts_need_it() -> None:
+    header = '# \u00e9\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=CHARSET\\n"\n\n'
+    entry = 'msgid "summer"\nmsgstr ""\n'
+    data = header + entry
+    assert read_file(data.encode(), FileFormat.PO).write(["summer"]) == data.encode()
+    written = data.replace("CHARSET", "UTF-8").removesuffix('""\n') + '"\u00e9t\u00e9"\n'
+    assert read_file(data.encode(), FileFormat.PO).write(["\u00e9t\u00e9"]) == written.encode()
+    in_ascii = data.replace("\u00e9", "e")
+    written = in_ascii.removesuffix('""\n') + '"Sommer"\n'
+    assert read_file(in_ascii.encode(), FileFormat.PO).write(["Sommer"]) == written.encode()
+
+
+@pytest.mark.parametrize(
+    ("strings", "message"),
+    [
+        ('msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\nmsgstr[0] ""\n', r"line 4: a second msgstr\[0\] for the same"),
+        ('msgid "a"\nmsgstr ""\nmsgstr ""\n', "line 3: a second msgstr for the same"),
+        ('msgid "a"\nmsgstr[0] ""\nmsgstr[00000] ""\n', r"line 3: a second msgstr\[0\] for the same"),
+        ('msgstr[0] ""\n', "line 1: a msgstr without its msgid"),
+    ],
+)  # fmt: skip
+def test_a_repeated_msgstr_is_an_error(strings: str, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        read_file(strings.encode(), FileFormat.PO)
+
+
+@pytest.mark.parametrize(
+    "part", ["msgid\n", '\nmsgid ""', '""\n', '\n"charset="', '"charset', " ", "\n", 'charset=a"\n"']
+)
+def test_a_header_is_searched_in_linear_time(part: str) -> None:
+    started = time.process_time()
+    for start in ("", 'msgid ""\nmsgstr ""\n', 'msgid ""\nmsgstr "c'):
+        try:
+            read_file((start + part * (400_000 // len(part))).encode(), FileFormat.PO)
+        except FileError:
+            continue
+    assert time.process_time() - started < 10.0

@@ -1,0 +1,93 @@
+"""The contents of placeholders in a target prefix become the symbols that the model copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.text.glossary import Term
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Encoded, Tokenizer
+from app.translator.jobs import SegmentJob
+from app.translator.languages import ResolvedLanguage
+from app.translator.prefixes import as_model_text
+from tests.model.sentences import write_tokenizer
+from tests.translator.scripted import ScriptedTranslator
+
+A, B = PLACEHOLDER_SYMBOLS[:2]
+HTML = {"text_format": TextFormat.HTML}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("prefixes") / "tokenizer.spm"))
+
+
+def forced(script: ScriptedTranslator, tokenizer: Tokenizer) -> str:
+    """The prefix of the last sentence, as the model writes it."""
+    _, options = script.engine.submitted[-1]
+    return tokenizer.offsets(options.target_prefix)[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "prefix", "expected", "changes"),
+    [
+        ("Anna sees {name} again.", "Anna sees {name}", f"Anna sees {A}", {}),
+        ("Anna sees %d trees.", "Anna sees %d", f"Anna sees {A}", {}),
+        ("Anna sees the %sth tree.", "Anna sees %ste", f"Anna sees {A}te", {}),
+        ("Anna sees https://a.org/b again.", "https://a.org/b again", f"{A} again", {}),
+        ("Anna greets a@b.org again.", "a@b.org", A, {}),
+        ("Anna sees {a} and {b}.", "{b} and {a}", f"{B} and {A}", {}),
+        ("Anna sees {a} and {a}.", "{a} and {a} and", f"{A} and {B} and", {}),
+        ("Anna sees {a}{b} again.", "{a}{b} again", f"{A} again", {}),
+        ("Anna sees {a} and {b}.", "{b}{a}", f"{B} {A}", {}),
+        ("Anna sees {a} \U0001f600 again.", "{a}\U0001f600", f"{A} {B}", {}),
+        ("Anna sees https://a.org and https://a.org/b.", "https://a.org/b", B, {}),
+        ("Anna sees <code>tree</code> again.", "the trees, tree", f"the trees, {A}", HTML),
+        ("Anna sees <code>a &lt; b</code> again.", "a < b", A, HTML),
+        ("Anna sees <code></code> again.", "Anna sees", "Anna sees", HTML),
+        ("Anna sees {name} again.", "Anna sees", "Anna sees", {}),
+        ("Anna sees the tree.", "the {name}", "the {name}", {}),
+    ],
+)
+def test_each_content_becomes_its_symbol_once(
+    tokenizer: Tokenizer, source: str, prefix: str, expected: str, changes: dict[str, Any]
+) -> None:
+    script = ScriptedTranslator(tokenizer, lambda source: source, has_alignment=True)
+    script(source, target_prefixes=(prefix,), **changes)
+    known = tokenizer.offsets(tokenizer.encode_target(expected, PLACEHOLDER_SYMBOLS)[:-1])[0]
+    assert forced(script, tokenizer) == known
+
+
+def test_a_url_needs_no_space_beside_letters_of_a_script_without_spaces() -> None:
+    parsed = parse_text("See www.a.org now.", ParseOptions("en", "zh-Hans"))
+    (segment,) = parsed.segments(lambda _: True)
+    job = SegmentJob(parsed, ResolvedLanguage(None, "en", 1.0), segment, "")
+    (span,) = segment.placeholders
+    encoded = Encoded((), (span,))
+    assert as_model_text("\u8bf7www.a.org\u770b", job, encoded) == f"\u8bf7{span}\u770b"
+    assert as_model_text("www.a.orgs", job, encoded) == "www.a.orgs"
+
+
+def test_a_whole_translation_as_the_prefix_stays(tokenizer: Tokenizer) -> None:
+    """The scripted model writes the prefix and nothing else."""
+    prefix = "Anna sees {name} and https://a.org/b and a@b.org."
+    script = ScriptedTranslator(tokenizer, lambda _: forced(script, tokenizer) or "Anna.", has_alignment=True)
+    translation = script("Anna draws {name} and https://a.org/b and a@b.org.", target_prefixes=(prefix,))
+    assert translation.text == prefix
+    assert translation.segments[0].fallbacks == ()
+
+
+def test_a_retry_with_a_placeholder_for_a_term_has_it_in_the_prefix(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna draws.", has_alignment=True)
+    script("Anna draws the cat.", terms=(Term("cat", "Kater"),), target_prefixes=("the Kater",))
+    assert script.sources[:2] == ["Anna draws the cat.", f"Anna draws the {A}."]
+    assert forced(script, tokenizer) == f"the {A}"
+
+
+def test_parts_around_placeholders_never_repeat_one_of_the_prefix(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: f"Anna draws {A}.")
+    translation = script("Anna draws {a} and {b}.", target_prefixes=("Anna draws {a}",))
+    assert translation.text == "Anna draws {a} {b}."
+    assert len(script.sources) == 1
