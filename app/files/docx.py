@@ -5,11 +5,13 @@ Other entries of the archive, and paragraphs whose text is unchanged, are copied
 
 from __future__ import annotations
 
+import posixpath
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from html import unescape
 from io import BytesIO
 from shutil import copyfileobj
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -19,10 +21,17 @@ from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
 from app.files.xml_tree import Node, read_tree
 
-_TEXT_ENTRIES = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+# Entries with text beside the body.
+_TEXT_ENTRIES = re.compile(r"word/(?:header|footer|footnotes|endnotes)\d*\.xml")
 # Bytes per step when an entry is copied or its checksum is verified.
 _COPIED_BYTES = 1 << 16
+# The entry that names the body, and the body if that entry is missing.
+_RELATIONSHIPS = "_rels/.rels"
 _BODY = "word/document.xml"
+_IS_BODY = re.compile(r"""\sType\s*=\s*["'][^"']*/officeDocument["']""")
+_TARGET = re.compile(r"""\sTarget\s*=\s*["']([^"']+)["']""")
+# The root elements of entries with text, with the prefix that Word writes.
+_ROOTS = frozenset({"w:document", "w:hdr", "w:ftr", "w:footnotes", "w:endnotes"})
 # The exceptions of a damaged or encrypted archive.
 _BROKEN = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
 
@@ -91,6 +100,11 @@ def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
     num_elements = num_units = num_characters = 0
     for name, content in _checked_entries(data, limits):
         root, encoding = read_tree(content, name, max_elements=limits.max_elements, num_before=num_elements)
+        if root.nodes[0].name not in _ROOTS:
+            raise FileError(
+                f"{name}: its root element is not w:document or another one that Word writes; "
+                "save the document with Word"
+            )
         paragraphs: list[Paragraph] = []
         for node in _elements(root):
             num_elements += 1
@@ -109,11 +123,20 @@ def _checked_entries(data: bytes, limits: FileLimits) -> Iterator[tuple[str, byt
     try:
         with ZipFile(BytesIO(data)) as archive:
             _check(archive.infolist(), limits)
-            names = [info.filename for info in archive.infolist() if _TEXT_ENTRIES.fullmatch(info.filename)]
+            body = _body(archive, limits)
+            names = {name for name in archive.namelist() if name == body or _TEXT_ENTRIES.fullmatch(name)}
+            _check_size([archive.getinfo(name) for name in names], limits)
+            if body not in names:
+                reason = (
+                    f"it has no {_BODY}"
+                    if body == _BODY
+                    else f"it lacks the body that {_RELATIONSHIPS} names"
+                )
+                raise FileError(f"not a Word document: {reason}")
             for info in archive.infolist():
                 if info.filename not in names:
                     _check_content(archive, info)
-            for name in sorted(names, key=lambda name: (name != _BODY, name)):
+            for name in sorted(names, key=lambda name: (name != body, name)):
                 yield name, _unpacked(archive, archive.getinfo(name))
     except FileError:
         raise
@@ -131,11 +154,27 @@ def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
         raise FileError("the archive has a compression method that Word documents do not use")
     if sum(info.file_size for info in infos) > limits.max_unpacked_bytes:
         raise FileError(f"the archive exceeds the limit of {limits.max_unpacked_bytes} unpacked bytes")
-    size = sum(info.file_size for info in infos if _TEXT_ENTRIES.fullmatch(info.filename))
-    if size > limits.max_part_bytes:
+
+
+def _check_size(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
+    """Check the unpacked size of entries whose XML is read. Raises FileError."""
+    if sum(info.file_size for info in infos) > limits.max_part_bytes:
         raise FileError(f"the entries with text exceed the limit of {limits.max_part_bytes} unpacked bytes")
-    if all(info.filename != _BODY for info in infos):
-        raise FileError(f"not a Word document: it has no {_BODY}")
+
+
+def _body(archive: ZipFile, limits: FileLimits) -> str:
+    """The name of the entry that has the body. Raises FileError, or one of _BROKEN."""
+    if _RELATIONSHIPS not in archive.namelist():
+        return _BODY
+    info = archive.getinfo(_RELATIONSHIPS)
+    _check_size([info], limits)
+    content = _unpacked(archive, info)
+    root, _ = read_tree(content, _RELATIONSHIPS, max_elements=limits.max_elements, num_before=0)
+    for node in _elements(root):
+        target = _TARGET.search(node.opening)
+        if target is not None and _IS_BODY.search(node.opening):
+            return posixpath.normpath("/" + unescape(target[1])).lstrip("/")
+    return _BODY
 
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:

@@ -26,26 +26,67 @@ _CODEC_NAMES = """
     shift_jis cp932 iso2022_jp euc_kr cp949
 """
 _CODECS = frozenset(_CODEC_NAMES.split())
-# Names of the HTML standard that Python lacks.
-_MORE_ALIASES = {"windows_874": "cp874", "windows_31j": "cp932", "x_sjis": "shift_jis", "x_gbk": "gbk"}
-_MORE_ALIASES |= {"iso88591": "latin_1", "x_cp1252": "cp1252"}
-# In HTML, these names mean Windows-1252 as the Encoding standard defines it: five bytes are control characters that
-# Python's codec lacks.
-_MEANS_WINDOWS_1252 = frozenset({"ascii", "iso8859-1", "cp1252"})
-_HTML_CODEC = "windows_1252_of_html"
-_HTML_CHARACTERS = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
-_HTML_BYTES = codecs.charmap_build(_HTML_CHARACTERS)
+# Names of the Encoding standard that Python lacks, without `x-`. Each line begins with Python's name.
+_MORE_NAMES = """
+    big5 cn_big5
+    cp1252 user_defined
+    cp874 dos_874 windows_874
+    cp932 windows_31j
+    cp949 windows_949
+    euc_jp cseucpkdfmtjapanese
+    euc_kr cseuckr csksc56011987 iso_ir_149 ks_c_5601_1989 ksc_5601
+    gb2312 csgb2312 gb_2312 gb_2312_80
+    iso8859_6 csiso88596e csiso88596i iso_8859_6_e iso_8859_6_i
+    iso8859_7 sun_eu_greek
+    iso8859_8 csiso88598e csiso88598i iso_8859_8_e iso_8859_8_i logical visual
+    iso8859_15 csisolatin9
+    koi8_r koi koi8
+    koi8_u koi8_ru
+    mac_cyrillic mac_ukrainian
+    mac_roman csmacintosh mac
+    utf_16 csunicode iso_10646_ucs_2 ucs_2 unicode unicodefeff unicodefffe
+    utf_8 unicode11utf8 unicode20utf8 unicode_1_1_utf_8
+"""
+_MORE_ALIASES = {
+    alias: name for name, *names in map(str.split, _MORE_NAMES.strip().splitlines()) for alias in names
+}
+_PREFIX = re.compile(r"\A(?:x_)+")
+_ISO_8859 = re.compile(r"\Aiso8859(?=\d)")
+# In HTML, these names mean a larger encoding. If a file does not survive decoding from it, the next one is tried.
+_IN_HTML = {
+    "ascii": ("cp1252",),
+    "big5": ("big5hkscs", "big5"),
+    "euc_kr": ("cp949",),
+    "gb2312": ("gb18030",),
+    "gbk": ("gb18030",),
+    "iso8859_1": ("cp1252",),
+    "iso8859_11": ("cp874",),
+    "iso8859_9": ("cp1254",),
+    "latin_1": ("cp1252",),
+    "shift_jis": ("cp932",),
+    "tis_620": ("cp874",),
+}
+# Windows encodings as the Encoding standard defines them: bytes from 0x80 to 0x9F without a character are control
+# characters, which Python's codecs lack. A codec of HTML has this suffix.
+_OF_HTML = "_of_html"
+_WINDOWS = re.compile(r"cp(?:874|125\d)")
 _BREAK = re.compile(r"\r\n|\n|\r")
 _WIDE = ("utf_16", "utf_32", "utf_7")
 
 
 def _html_codec(name: str) -> codecs.CodecInfo | None:
-    """The codec of Windows-1252 in HTML, if this is its name."""
-    if name != _HTML_CODEC:
+    """The codec of a Windows encoding in HTML, if this is its name."""
+    base = name.removesuffix(_OF_HTML)
+    if base == name or not _WINDOWS.fullmatch(base):
         return None
+    characters = "".join(
+        bytes([byte]).decode(base, "ignore") or (chr(byte) if byte < 0xA0 else "\ufffe")  # U+FFFE for none
+        for byte in range(256)
+    )
+    mapping = codecs.charmap_build(characters)
     return codecs.CodecInfo(
-        encode=lambda text, errors="strict": codecs.charmap_encode(text, errors, _HTML_BYTES),
-        decode=lambda data, errors="strict": codecs.charmap_decode(data, errors, _HTML_CHARACTERS),
+        encode=lambda text, errors="strict": codecs.charmap_encode(text, errors, mapping),
+        decode=lambda data, errors="strict": codecs.charmap_decode(data, errors, characters),
         name=name,
     )
 
@@ -72,7 +113,7 @@ class Decoded:
                 return self.mark + text.encode(self.encoding, errors)
             except UnicodeEncodeError as error:
                 raise FileError(
-                    f"the translation has characters that the file's encoding {self.encoding} lacks; "
+                    f"the translation has characters that the file's encoding {_shown(self.encoding)} lacks; "
                     "convert the file to UTF-8"
                 ) from error
 
@@ -90,13 +131,14 @@ def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return Decoded(_text(data[len(mark) :], encoding, first_byte=len(mark) + 1), encoding, mark)
-    name = _codec_name(declared) if declared else "utf-8"
-    if is_html and name in _MEANS_WINDOWS_1252:
-        name = _HTML_CODEC
-    text = _text(data, name)
-    if text.encode(name, "replace") != data:
-        raise FileError(f"the file does not survive decoding from {name} unchanged; convert it to UTF-8")
-    return Decoded(text, name)
+    names = _codec_names(declared, is_html=is_html) if declared else ["utf-8"]
+    for name in names:
+        text = _text(data, name)
+        if text.encode(name, "replace") == data:
+            return Decoded(text, name)
+    raise FileError(
+        f"the file does not survive decoding from {_shown(names[0])} unchanged; convert it to UTF-8"
+    )
 
 
 def last_line(text: str) -> int:
@@ -111,16 +153,25 @@ def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
         # Decoded, because in UTF-16 a newline's byte is also a part of other characters.
         line = last_line(data[: error.start].decode(encoding, "replace"))
         raise FileError(
-            f"line {line} is not {encoding.upper()} (byte {error.start + first_byte} of the file)"
+            f"line {line} is not {_shown(encoding).upper()} (byte {error.start + first_byte} of the file)"
         ) from error
 
 
-def _codec_name(declared: str) -> str:
-    """Python's codec name of a declared encoding. Raises FileError if the file cannot have it."""
-    name = normalize_encoding(declared).lower()
+def _shown(codec: str) -> str:
+    """A codec's name in messages."""
+    return codec.removesuffix(_OF_HTML)
+
+
+def _codec_names(declared: str, *, is_html: bool) -> list[str]:
+    """Python's names of a declared encoding, the preferred one first. Raises FileError if the file cannot have it."""
+    name = _PREFIX.sub("", normalize_encoding(declared).lower())
+    name = _ISO_8859.sub("iso8859_", name)
     name = _MORE_ALIASES.get(name) or aliases.get(name, name)
+    if is_html and name.startswith("utf_16"):
+        name = "utf_8"  # A browser could not read the declaration of a file that is UTF-16.
     if name.startswith(_WIDE):
         raise FileError("the file names an encoding that it cannot have")
     if name not in _CODECS:
         raise FileError("the file names an encoding that is not supported")
-    return codecs.lookup(name).name
+    names = [codecs.lookup(each).name for each in (_IN_HTML.get(name, (name,)) if is_html else (name,))]
+    return [each + _OF_HTML if is_html and _WINDOWS.fullmatch(each) else each for each in names]

@@ -9,8 +9,10 @@ from html import unescape
 from app.files.encoding import decode
 from app.files.unit import FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 from app.text.html_parts import html_parts
+from app.text.html_scanner import scan_html
 
-_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+# The encoding in the `content` of a `meta` element.
+_CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"'][^\s;]*))", re.IGNORECASE)
 # The part of a document that may declare its encoding (HTML standard, 4.2.5.4).
 _HEAD_BYTES = 1024
 _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
@@ -18,10 +20,23 @@ _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 
 def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
     """Parse HTML. Raises FileError."""
-    declared = _CHARSET.search(data[:_HEAD_BYTES])
-    decoded = decode(data, declared[1].decode() if declared else None, is_html=True)
+    decoded = decode(data, _declared_encoding(data), is_html=True)
     slots = limits.bounded(html_slots(decoded.text, 0))
     return SlottedText(decoded.text, slots, decoded.encoder(errors="xmlcharrefreplace"))
+
+
+def _declared_encoding(data: bytes) -> str | None:
+    """The encoding that a `meta` element declares, as browsers find it (HTML standard, 13.2.3.2); None if none does."""
+    for event in scan_html(data[:_HEAD_BYTES].decode("latin-1")):
+        if event.name != "meta":
+            continue
+        name = event.attributes.get("charset")
+        if name is None and event.attributes.get("http-equiv", "").lower() == "content-type":
+            match = _CHARSET.search(event.attributes.get("content", ""))
+            name = match[match.lastindex or 0] if match else None
+        if name and name.strip():
+            return name.strip()
+    return None
 
 
 def html_slots(text: str, start: int) -> Iterator[Slot]:

@@ -1,7 +1,8 @@
 """Splits HTML into text, inline tags, block boundaries and content that is not translated.
 
 Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class `notranslate`
-and tags that the caller names are not translated. An element that is not closed ends with the text.
+and tags that the caller names are not translated. If HTML allows to omit an element's end tag, the element ends as in a
+browser. Another element that is not closed ends with the text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,41 @@ _POINTS = frozenset({"area", "base", "img", "input", "wbr"})
 _VOID = _POINTS | {"br", "col", "embed", "frame", "hr", "link", "meta", "param", "source", "track"}
 _UNTOUCHED_BLOCKS = frozenset({"math", "pre", "script", "style", "svg", "textarea", "xmp"})
 _UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
+# Blocks that a paragraph may contain.
+_IN_PARAGRAPH_NAMES = """
+    audio br canvas datalist embed iframe link map meta noscript object optgroup option param picture select source
+    template title track video
+"""
+
+
+class _EndRule(NamedTuple):
+    """Where an element without an end tag ends, outside of the elements named `around` that it contains.
+
+    next: elements whose start or end ends it. around: elements whose end ends it if they contain it.
+    """
+
+    next: frozenset[str]
+    around: frozenset[str]
+
+
+_LISTS = frozenset({"dir", "menu", "ol", "ul"})
+_SELECTS = frozenset({"datalist", "select"})
+_TABLE = frozenset({"table"})
+_ROWS = frozenset({"tbody", "tfoot", "thead", "tr"})
+# The elements whose end tag HTML allows to omit (HTML standard, 13.1.2.4).
+_END_RULES = {
+    "li": _EndRule(frozenset({"li"}), _LISTS),
+    "option": _EndRule(frozenset({"optgroup", "option"}), _SELECTS),
+    "optgroup": _EndRule(frozenset({"optgroup"}), _SELECTS),
+    "p": _EndRule(
+        _BLOCKS - frozenset(_IN_PARAGRAPH_NAMES.split()) | {"pre", "xmp"},
+        frozenset({"button", "iframe", "math", "object", "svg", "template", "textarea"}),
+    ),
+    "tr": _EndRule(_ROWS, _TABLE),
+}
+_END_RULES |= dict.fromkeys(("dd", "dt"), _EndRule(frozenset({"dd", "dt"}), frozenset({"dl"})))
+_END_RULES |= dict.fromkeys(("td", "th"), _EndRule(_ROWS | {"td", "th"}, _TABLE))
+_END_RULES |= dict.fromkeys(("tbody", "tfoot", "thead"), _EndRule(_ROWS - {"tr"}, _TABLE))
 
 
 def is_not_translated(attributes: Mapping[str, str]) -> bool:
@@ -47,20 +83,22 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """
-    untouched_from = depth = 0
-    skipped = ""
+    skipped: _Untouched | None = None
     for event in scan_html(text):
-        if skipped:
-            depth += (event.name == skipped) * ((event.kind == "open") - (event.kind == "close"))
-            if depth == 0:
-                yield _untouched(text[untouched_from : event.end], skipped)
-                skipped = ""
-        elif begins_untouched(event, ignore_tags):
-            untouched_from, depth, skipped = event.start, 1, event.name
+        if skipped is not None:
+            end = skipped.end(event)
+            if end is None:
+                continue
+            yield skipped.part(text[skipped.start : end])
+            skipped = None
+            if end == event.end:
+                continue
+        if begins_untouched(event, ignore_tags):
+            skipped = _Untouched(event)
         else:
             yield _part(event, text[event.start : event.end])
-    if skipped:
-        yield _untouched(text[untouched_from:], skipped)
+    if skipped is not None:
+        yield skipped.part(text[skipped.start :])
 
 
 def begins_untouched(event: Event, ignore_tags: Collection[str] = ()) -> bool:
@@ -70,9 +108,29 @@ def begins_untouched(event: Event, ignore_tags: Collection[str] = ()) -> bool:
     return event.name in _UNTOUCHED or event.name in ignore_tags or is_not_translated(event.attributes)
 
 
-def _untouched(raw: str, name: str) -> Part:
-    is_block = name in _UNTOUCHED_BLOCKS or name in _BLOCKS
-    return Part(raw, "boundary" if is_block else "untouched")
+class _Untouched:
+    """An element that is not translated. start: where it begins."""
+
+    def __init__(self, event: Event) -> None:
+        self.start, self._name = event.start, event.name
+        self._next, self._around = _END_RULES.get(event.name, _EndRule(frozenset(), frozenset({event.name})))
+        self._depth = 0  # the open elements in it that are named `around`
+
+    def end(self, event: Event) -> int | None:
+        """Where the element ends, if this event ends it: before or after the event."""
+        is_close = event.kind == "close"
+        if self._depth == 0 and is_close and event.name == self._name:
+            return event.end
+        if self._depth == 0 and (event.name in self._next or (is_close and event.name in self._around)):
+            return event.start
+        if event.name in self._around:
+            self._depth += (event.kind == "open") - is_close
+        return None
+
+    def part(self, raw: str) -> Part:
+        """The element as a part. raw: its characters."""
+        is_block = self._name in _UNTOUCHED_BLOCKS or self._name in _BLOCKS
+        return Part(raw, "boundary" if is_block else "untouched")
 
 
 def _part(event: Event, raw: str) -> Part:

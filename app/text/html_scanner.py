@@ -33,7 +33,7 @@ _RAW_TEXT_ENDS = {
     name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE) for name in ("script", "style")
 }
 # The attributes that are read.
-_READ = frozenset({"translate", "its:translate", "class"})
+_READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content"})
 
 
 class Event(NamedTuple):

@@ -84,7 +84,7 @@ def test_offsets_are_positions_in_the_markup(markup: str) -> None:
         ("One <code>two</code>", ["One \U000f0000"]),
         ("One <svg><text>two</text></svg> three", ["One ", " three"]),
         ("<pre>One</pre><script>if (a < b) '<p>'</script><style>p {}</style><textarea>x</textarea>", []),
-        ("<p translate='no'>One <p>two</p></p>three", ["three"]),
+        ("<div translate='no'>One <div>two</div></div>three", ["three"]),
         ("<p translate=YES>One</p>", ["One"]),
         ("<i class='a notranslate'>One</i> two", ["\U000f0000 two"]),
         ("<b translate=no>One <b>two</b> four</b> three", ["\U000f0000 three"]),

@@ -1,0 +1,101 @@
+"""Which entries of a Word document are read: the body by its relationship, the others by their names."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from zipfile import ZipFile
+
+import pytest
+
+from app.files import FileError, FileFormat, FileLimits
+from app.files.reading import read_file
+from tests.files.samples import FOOTNOTES, HEADER
+from tests.files.test_limits import PARAGRAPH, WORD
+
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships"
+BODY = WORD.format(PARAGRAPH.format("The body"))
+
+
+def relationships(body: str) -> str:
+    """The relationships of a document. body: the attributes of the body's."""
+    properties = f'<Relationship Id="a" Type="{OFFICE}/extended-properties" Target="docProps/app.xml"/>'
+    return f"<Relationships>{properties}<Relationship {body}/></Relationships>"
+
+
+def archive(**entries: str) -> bytes:
+    """A document. entries: by name, with `__` for a slash; `rels` has the relationships."""
+    made = BytesIO()
+    with ZipFile(made, "w") as new:
+        for name, content in entries.items():
+            new.writestr("_rels/.rels" if name == "rels" else name.replace("__", "/") + ".xml", content)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'Id="b" Type="{OFFICE}/officeDocument" Target="word/document2.xml"',
+        f"Target = '/word/document2.xml' Id='b' Type = '{STRICT}/officeDocument'",
+        f'TargetMode="Internal" Target="./word/document&#50;.xml" Type="{OFFICE}/officeDocument"',
+    ],
+)
+def test_the_body_has_the_name_of_its_relationship(body: str) -> None:
+    """Word on the web names the body and its notes so."""
+    data = archive(
+        rels=relationships(body),
+        word__document=WORD.format(PARAGRAPH.format("Not a part of it")),
+        word__document2=BODY,
+        word__endnotes2=FOOTNOTES,
+        word__header=HEADER,
+    )
+    file = read_file(data, FileFormat.DOCX)
+    assert [unit.text for unit in file.units] == ["The body", "A footnote.", "The header"]
+    with ZipFile(BytesIO(file.write(["Der Text", "Eine Note.", "Oben"]))) as written:
+        assert "Der Text" in written.read("word/document2.xml").decode()
+        assert "Eine Note." in written.read("word/endnotes2.xml").decode()
+        assert "Not a part of it" in written.read("word/document.xml").decode()
+
+
+def test_a_relationship_to_a_missing_body_is_an_error() -> None:
+    body = f'Type="{OFFICE}/officeDocument" Target="word/document2.xml"'
+    with pytest.raises(FileError, match=r"it lacks the body that _rels/\.rels names"):
+        read_file(archive(rels=relationships(body), word__document=BODY), FileFormat.DOCX)
+
+
+def test_without_a_relationship_the_body_has_its_usual_name() -> None:
+    for data in (archive(word__document=BODY), archive(rels=relationships('Id="b"'), word__document=BODY)):
+        assert [unit.text for unit in read_file(data, FileFormat.DOCX).units] == ["The body"]
+
+
+def test_the_limits_hold_for_the_relationships_and_for_any_body() -> None:
+    body = relationships(f'Type="{OFFICE}/officeDocument" Target="x.xml"')
+    long = archive(rels=body, x=WORD.format(PARAGRAPH.format("The body" * 100)))
+    with pytest.raises(FileError, match="the entries with text exceed the limit of 900 unpacked bytes"):
+        read_file(long, FileFormat.DOCX, FileLimits(max_part_bytes=900))
+    body += " " * len(BODY)
+    body = body.replace("<Relationships>", "<Relationships>" + "<a/>" * 9)
+    for limits in (FileLimits(max_part_bytes=len(body) - 1), FileLimits(max_elements=9)):
+        with pytest.raises(FileError, match=r"exceeds? the limit"):
+            read_file(archive(rels=body, x=BODY), FileFormat.DOCX, limits)
+
+
+@pytest.mark.parametrize("name", ["document", "header1", "footnotes"])
+def test_another_prefix_than_word_writes_is_refused(name: str) -> None:
+    """Its paragraphs would stay untranslated."""
+    entries = {"word__document": BODY, "word__header1": HEADER, "word__footnotes": FOOTNOTES}
+    key = f"word__{name}"
+    entries[key] = entries[key].replace("<w:", "<ns0:").replace("</w:", "</ns0:").replace(":w=", ":ns0=")
+    with pytest.raises(FileError, match=rf"^word/{name}\.xml: its root element is not w:document"):
+        read_file(archive(**entries), FileFormat.DOCX)
+
+
+def test_a_spreadsheet_is_refused() -> None:
+    body = relationships(f'Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"')
+    with pytest.raises(FileError, match=r"^xl/workbook\.xml: its root element"):
+        read_file(archive(rels=body, xl__workbook="<workbook/>"), FileFormat.DOCX)
+
+
+def test_an_archive_without_a_body_is_refused() -> None:
+    with pytest.raises(FileError, match=r"it has no word/document\.xml"):
+        read_file(archive(word__header=HEADER), FileFormat.DOCX)
