@@ -2,6 +2,9 @@
 
 Lines wait in a bounded queue. Lines that do not fit or cannot be written whole are dropped and counted. A line reports
 the count before the next line that is written, or at the end.
+
+The server's processes write to the same pipe. The kernel mixes the bytes of two writes only if one of them is above
+PIPE_BUF. So a write has whole lines of together at most PIPE_BUF bytes. Only a longer line may mix with others.
 """
 
 from __future__ import annotations
@@ -22,8 +25,6 @@ MAX_WAITING_BYTES = 2_000_000
 BATCH_S = 0.02
 # The most seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
-# The most bytes of one write.
-_WRITE_BYTES = 65_536
 
 
 class LogWriter:
@@ -115,18 +116,20 @@ class LogWriter:
             self._num_bytes -= len(data) - len(head)
 
     def _write_all(self, data: bytes) -> int:
-        """Write all bytes, and wait while the descriptor accepts none.
+        """Write whole lines, and wait while the descriptor accepts none.
 
-        Returns how many are written: fewer if the reader has closed the pipe, or the disk is full.
+        Returns how many bytes are written: fewer than all if the reader has closed the pipe, or the disk is full.
         """
-        rest = memoryview(data)
-        while rest:
+        num_written = 0
+        while num_written < len(data):
+            end = data.rfind(b"\n", num_written, num_written + select.PIPE_BUF) + 1
+            end = end or data.index(b"\n", num_written) + 1  # a line of more than PIPE_BUF bytes
             try:
-                rest = rest[os.write(self._descriptor, rest[:_WRITE_BYTES]) :]
+                num_written += os.write(self._descriptor, memoryview(data)[num_written:end])
             except BlockingIOError:
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()
             except OSError:
                 break
-        return len(data) - len(rest)
+        return num_written

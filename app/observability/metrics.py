@@ -101,7 +101,10 @@ class Metrics:
     def _define_http(self) -> None:
         labels = ("route", "method")
         self.requests = Counter(
-            "transduce_http_requests", "Requests, answered or not", (*labels, "code"), registry=self.registry
+            "transduce_http_requests",
+            "Requests that reach the application, answered or not",
+            (*labels, "code"),
+            registry=self.registry,
         )
         # The counters of `requests` by route, method and code. The library's look-up costs more than counting.
         self._requests: dict[tuple[str, str, int], Counter] = {}
@@ -246,7 +249,8 @@ class Metrics:
         )
         self.ended = Counter(
             "transduce_engine_sentences",
-            "Sentences that left the engine, by outcome",
+            "Sentences by event: finished, failed or expired; and retried, looped or widened, which are decoded "
+            "again and counted once more at their end",
             ("outcome",),
             registry=registry,
         )

@@ -29,8 +29,9 @@ HIDDEN = "hidden"
 CLOSE_TIMEOUT_S = 2.0
 
 
-# A traceparent (W3C Trace Context, section 3.2). Ids of zeros are not valid.
-_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+# A traceparent (W3C Trace Context, section 3.2). Ids of zeros are not valid. Only later versions may have more fields.
+_IDS_AND_FLAGS = rb"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+_PARENT = re.compile(rb"00-%b|(?!00|ff)[0-9a-f]{2}-%b(?:-.*)?" % (_IDS_AND_FLAGS, _IDS_AND_FLAGS))
 
 
 def _is_valid(parent: bytes) -> bool:

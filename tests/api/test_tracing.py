@@ -137,7 +137,8 @@ def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: 
         assert client.post("/v1/translate", json=BODY, headers=unsampled).status_code == 200
         sampled = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         assert client.get("/livez", headers=sampled).status_code == 200
-        for invalid in ("", "garbage", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"):
+        zeros, version = f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"
+        for invalid in ("", "garbage", zeros, version, f"00-{TRACE}-{PARENT}-01-more"):
             assert (
                 client.post("/v1/translate", json=BODY, headers={"traceparent": invalid}).status_code == 200
             )

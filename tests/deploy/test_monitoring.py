@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from app.api.http.error_table import ANSWERS
+from app.api.v2.routes import QUOTA_EXCEEDED
+from app.errors import RetryLater
 from tests.deploy.monitoring import FOLDER, RULES, alerts, dashboard, panels
 from tests.deploy.promql import read_expression
 from tests.house_rules.project import ROOT
@@ -94,6 +97,22 @@ def test_panels_have_descriptions_and_do_not_overlap() -> None:
     numbers = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(numbers)) == len(numbers)
     assert [panel["title"] for panel in panels() if not panel["description"]] == []
+
+
+def test_the_panels_of_refusals_count_every_refusal() -> None:
+    shares = [
+        target["expr"].removesuffix(" >= 0 or vector(0)")
+        for panel in panels()
+        for target in panel["targets"]
+        if panel["title"] == "Refusals" or target.get("legendFormat") == "refusals"
+    ]
+    assert len(shares) == 2
+    assert shares[0] == shares[1], "the share and its course over time"
+    counted, everything = shares[0].split(" / ")
+    statuses = {str(answer.status) for error, answer in ANSWERS.items() if issubclass(error, RetryLater)}
+    assert set(re.findall(r'code=~"([^"]+)"', counted)[0].split("|")) == statuses | {str(QUOTA_EXCEEDED)}
+    for part in (counted, everything):
+        assert 'or rate(transduce_rejected_total{job="$job", instance=~"$instance", reason="unread"}' in part
 
 
 def test_every_query_is_limited_to_the_chosen_source_job_and_servers() -> None:

@@ -83,6 +83,54 @@ def test_lines_are_written_in_order_and_flushed_at_the_end() -> None:
         assert writer.num_dropped == 0
 
 
+def test_writers_that_share_a_full_pipe_cut_no_line() -> None:
+    """The server and its workers each have a writer, and the same stdout."""
+    lines = {name: [f"{name} {number} " + name * 200 for number in range(200)] for name in "ab"}
+    with pipe() as (reader, descriptor):
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
+        writers = []
+        for own in lines.values():
+            writers.append(new_writer(descriptor))
+            for line in own:
+                writers[-1].put(line)
+        for writer in writers:
+            writer.start()
+        received = b""
+        while received.count(b"\n") < 400:
+            received += os.read(reader, 1000)
+        for writer in writers:
+            writer.close()
+    read = received.decode().splitlines()
+    for name, own in lines.items():
+        assert [line for line in read if line.startswith(name)] == own
+
+
+def test_a_write_has_whole_lines_and_is_short_or_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["short", "x" * (2 * select.PIPE_BUF), *("y" * length for length in range(0, 1000, 2))]
+    written: list[bytes] = []
+    write = os.write
+    with pipe() as (_, descriptor):
+
+        def record(to: int, data: memoryview) -> int:
+            if to != descriptor:
+                return write(to, data)
+            written.append(bytes(data))
+            return len(data)
+
+        writer = new_writer(descriptor)
+        for line in lines:
+            writer.put(line)
+        monkeypatch.setattr(os, "write", record)
+        writer.start()
+        writer.close()
+        monkeypatch.undo()
+    assert b"".join(written).decode().splitlines() == lines
+    for data in written:
+        assert data.endswith(b"\n")
+        assert len(data) <= select.PIPE_BUF or data.count(b"\n") == 1
+    assert len(written) < len(lines) / 4, "lines share a write"
+
+
 def test_lines_are_written_after_a_flush() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)

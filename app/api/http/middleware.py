@@ -94,7 +94,8 @@ class RequestScope:
 
     def _record(self, scope: Scope, method: str, status: int, seconds: float) -> None:
         """Count the finished request and write its log line. method: the client's."""
-        route = getattr(scope.get("route"), "path", "unmatched")
+        unrouted: str = scope["path"] if scope["path"] in PROBES else "unmatched"
+        route = getattr(scope.get("route"), "path", unrouted)
         self._metrics.record_request(route=route, method=method, code=status, seconds=seconds)
         log_event(
             logger,

@@ -61,6 +61,7 @@ _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 RESERVED_READ_TIMEOUT_S = 1.0
 # The most bytes of chunk sizes, extensions and line ends for each byte of a body, and `max_header_bytes` more in all.
 MAX_FRAMING_PER_BYTE = 8  # chunks of one byte need five
+_REASONS = {400: "invalid", 404: "invalid", 431: "too_large", 503: "unread"}  # by a refusal's status
 
 
 class BoundedProtocol(PipeliningProtocol):
@@ -392,8 +393,8 @@ class BoundedProtocol(PipeliningProtocol):
         self.transport.close()
         if refusal is FULL:
             self._metrics.connections_refused.inc()
-        elif refusal is UNREAD:
-            self._metrics.rejected.labels("unread").inc()
+        elif refusal is not DISPLACED:
+            self._metrics.rejected.labels(_REASONS[refusal.status]).inc()
         level = logging.DEBUG if refusal.status == FULL.status else logging.INFO
         fields: dict[str, Field] = {"request_id": request_id, "status": refusal.status}
         log_event(logger, level, "refused_by_protocol", fields=fields)
