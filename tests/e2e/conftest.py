@@ -22,13 +22,17 @@ def tiny_bundle(tiny: Path) -> Path:
 
 @pytest.fixture(scope="module", params=["fp32-standard", "int8-standard", "int8-auto"])
 def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """Servers with ONNX Runtime's operators in fp32 and in int8, and an int8 server that chooses its operators."""
+    """Servers with ONNX Runtime's operators in fp32 and in int8, and an int8 server that chooses its operators.
+
+    They have no cache of sentences, so that each request is decoded.
+    """
     precision, kernels = request.param.split("-")
     settings: dict[str, object] = {
         "bundle": tiny_bundle,
         "precision": precision,
         "kernels": kernels,
         "num_threads": 1,
+        "sentence_cache_bytes": 0,
     }
     with ServerProcess(FORKED_SERVE, settings) as process:
         yield process.ready()

@@ -78,6 +78,7 @@ def test_concurrent_requests_give_the_same_translations_as_single_ones(server: S
     ]
     with server.client() as client:
         alone = [translated(client, text, beam_size=1 + index % 5) for index, text in enumerate(texts)]
+        num_steps = server.metric("transduce_decode_steps_total")
         with ThreadPoolExecutor(8) as pool:
             together = list(
                 pool.map(
@@ -87,6 +88,7 @@ def test_concurrent_requests_give_the_same_translations_as_single_ones(server: S
     assert [each["translations"][0]["text"] for each in together] == [
         each["translations"][0]["text"] for each in alone
     ]
+    assert server.metric("transduce_decode_steps_total") > num_steps
 
 
 def test_line_breaks_and_blank_lines_are_kept(server: ServerProcess) -> None:

@@ -26,7 +26,8 @@ PAIRS = sentences()[:16]
 def server(tiny_ssru: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """A server with fewer rows than the concurrent requests below need."""
     settings = {"bundle": tiny_ssru / "bundle", "precision": "fp32", "kernels": request.param}
-    with ServerProcess(FORKED_SERVE, settings | {"num_threads": 1, "num_rows": 16}) as process:
+    settings |= {"num_threads": 1, "num_rows": 16, "sentence_cache_bytes": 0}
+    with ServerProcess(FORKED_SERVE, settings) as process:
         yield process.ready()
 
 
@@ -58,9 +59,11 @@ def test_concurrent_searches_do_not_change_a_translation(server: ServerProcess) 
         return found
 
     alone = [texts_of(request) for request in requests]
+    num_steps = server.metric("transduce_decode_steps_total")
     with ThreadPoolExecutor(len(requests)) as pool:
         together = [*pool.map(texts_of, requests)]
     assert together == alone
+    assert server.metric("transduce_decode_steps_total") > num_steps
     assert len({texts[0] for texts in alone}) > len(PAIRS) // 2
 
 

@@ -30,6 +30,13 @@ GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
 WIDE = DecodingOptions(beam_size=16, max_target_length=4)  # takes two thirds of the fake runner's rows
 
 
+class LateGate(GatedRunner):
+    """Closes its gate after three steps."""
+
+    def decode(self, step: StepInput) -> StepOutput:
+        return FakeRunner.decode(self, step) if self.calls["decode"] < 3 else super().decode(step)
+
+
 class RepeatingRunner(FakeRunner):
     """Repeats subword 9 unless the options prevent it."""
 
@@ -218,7 +225,7 @@ def test_the_event_loops_timer_follows_the_later_deadline() -> None:
 
 def test_a_stream_that_joins_late_starts_with_the_first_token() -> None:
     async def scenario() -> None:
-        runner = GatedRunner()
+        runner = LateGate()
         received: list[tuple[int, tuple[int, ...]]] = []
         async with running(runner) as engine:
             future = submit(engine, [5, EOS])

@@ -48,9 +48,11 @@ class Frame:
     In the first frame, and in the first after a failed scrape or a restart of the server, these figures and interval_s
     are NaN, and statuses and rejected are empty. A percentile is also NaN if nothing was measured in the interval, and
     any figure is NaN if the server has no such metric.
-    p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: share of
-    the time in which the workers compute, 0 to 1. statuses: answers per second by status, without probes. rejected: per
-    second and by reason, the requests that got no translation. drain_s: seconds until the queue is done, if known.
+    p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: the
+    workers' computing time that was reported in the interval, divided by the interval and the number of workers. A
+    worker reports up to 32 steps at once, so a short interval may have 0 of a busy worker, or more than 1. statuses:
+    answers per second by status, without probes. rejected: per second and by reason, the requests that got no
+    translation. drain_s: seconds until the queue is done, if known.
     """
 
     interval_s: float
