@@ -1,9 +1,13 @@
 """Compares the numbers of a source and its translation by value, each in the notation of its language.
 
 `1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings, its digits as
-written and a quantity. It is unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
+written and a quantity. In a language whose decimal mark is unknown, `1,234` may be either quantity. A number is
+unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
 `12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), the
 month of a date and its name (`2024-05-01`, `1 May 2024`), `3 pm` and 15.
+
+`万`, `億`, `만` and the like multiply the number before them. The other side may have a word for this (`1.5 million`
+for `150万`), so of these two only the digits before the last zeros are compared.
 """
 
 from __future__ import annotations
@@ -13,27 +17,47 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from math import prod
 
-from app.text.language_codes import base_language, number_language
+from app.text.language_codes import base_language, decimal_marks
+from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
-# Digits with single marks between them, and a space only before groups of three. The group is not possessive, because
-# CPython before 3.11.5 does not restore the position of a possessive group whose last repetition fails (gh-106052).
-NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
+# Digits with single marks between them, and a space or wide comma only before groups of three. The group is not
+# possessive, because CPython before 3.11.5 does not restore the position of a possessive group whose last repetition
+# fails (gh-106052).
+NUMBER = re.compile(
+    r"\d++(?:[" + _SPACES + r"\uff0c]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\uff0e\-]\d++)*", re.UNICODE
+)
 _DIGIT = re.compile(r"\d")
+# Arabic and wide marks, and the marks that they stand for.
+_PLAIN_MARKS = str.maketrans("\u066b\u066c\uff0e\uff0c", ".,.,")
+_GAP = re.compile(f"[{_SPACES}\uff0c]")
 _DOTTED_DATE = re.compile(r"(?:\d{1,2}\.)?(\d{1,2})\.\d{4}")
+# A letter or digit of a script with spaces. Another letter next to a number belongs to another word.
+_LETTER = rf"[^\W_{UNSPACED}]"
 # Begins where a word begins, so that a long word without a digit is read once.
-_NUMBER_WITH_LETTERS = re.compile(r"(?<![^\W_])[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
+_NUMBER_WITH_LETTERS = re.compile(rf"(?<!{_LETTER}){_LETTER}*?{NUMBER.pattern}{_LETTER}*+")
+# Chinese, Japanese and Korean words that multiply the number before them.
+_SCALES = (
+    dict.fromkeys("百백", 100)
+    | dict.fromkeys("千仟천", 1000)
+    | dict.fromkeys("万萬만", 10**4)
+    | dict.fromkeys("億亿억", 10**8)
+    | dict.fromkeys("兆조", 10**12)
+)
+_SCALE = re.compile(rf"[{_SPACES}]?([{''.join(_SCALES)}]{{1,3}}+)(?:[{_SPACES}](?=\d))?+")
+_MAX_MULTIPLIED = 40  # the most characters of a multiplied number, because a decimal has a maximum
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
-_DECIMAL_COMMA = frozenset(
-    {"de", "fr", "es", "it", "pt", "nl", "pl", "cs", "ru", "uk", "sv", "da", "nb", "fi", "tr"}
-)
 _NUMBER_WORDS = {
-    "en": "zero one two three four five six seven eight nine ten eleven twelve",
-    "de": "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
-    "fr": "zéro un deux trois quatre cinq six sept huit neuf dix onze douze",
+    "en": "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty",
+    "de": "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
+    "siebzehn achtzehn neunzehn zwanzig",
+    "fr": "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize",
 }
 _MONTHS = {
     "en": "january february march april may june july august september october november december",
@@ -42,11 +66,14 @@ _MONTHS = {
 }
 _MORE_NUMBER_WORDS = {
     "en": {"once": 1, "first": 1, "second": 2, "twice": 2, "third": 3, "fourth": 4, "fifth": 5, "hundred": 100,
-           "thousand": 1000, "dozen": 12},
+           "thousand": 1000, "dozen": 12, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+           "eighty": 80, "ninety": 90},
     "de": {"ein": 1, "eine": 1, "einen": 1, "einem": 1, "einer": 1, "eines": 1, "erste": 1, "ersten": 1, "erster": 1,
            "zweite": 2, "zweiten": 2, "dritte": 3, "dritten": 3, "vierte": 4, "vierten": 4, "fünfte": 5,
-           "hundert": 100, "tausend": 1000, "dutzend": 12},
-    "fr": {"une": 1, "premier": 1, "première": 1, "deuxième": 2, "troisième": 3, "cent": 100, "mille": 1000},
+           "hundert": 100, "tausend": 1000, "dutzend": 12, "dreißig": 30, "vierzig": 40, "fünfzig": 50, "sechzig": 60,
+           "siebzig": 70, "achtzig": 80, "neunzig": 90},
+    "fr": {"une": 1, "premier": 1, "première": 1, "deuxième": 2, "troisième": 3, "cent": 100, "mille": 1000,
+           "vingt": 20, "trente": 30, "quarante": 40, "cinquante": 50, "soixante": 60},
 }  # fmt: skip
 
 
@@ -70,26 +97,37 @@ class _Number:
 
     readings: the digits as written and, of a quantity, the possible values in their simplest form.
     parts: the digits between the marks of a date, time, version, ratio or range. Any other number is one part.
+    is_multiplied: whether a word such as `万` multiplies it.
     """
 
     written: str
     readings: frozenset[str]
     parts: tuple[str, ...]
+    is_multiplied: bool = False
+
+    def agrees(self, other: _Number) -> bool:
+        """Whether the numbers share a reading or, if one is multiplied, the digits before the last zeros."""
+        return not self.readings.isdisjoint(other.readings) or (
+            (self.is_multiplied or other.is_multiplied)
+            and not self._significant_digits().isdisjoint(other._significant_digits())
+        )
+
+    def _significant_digits(self) -> set[str]:
+        return {re.sub(r"\D", "", reading).strip("0") for reading in self.readings}
 
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
     """Compare the numbers of a text and its translation. Languages are BCP 47 codes."""
     if not _DIGIT.search(source) and not _DIGIT.search(target):
         return _NONE
-    source_language, target_language = number_language(source_language), number_language(target_language)
-    sources = list(_numbers(source, source_language))
-    targets = list(_numbers(target, target_language))
+    source_marks, target_marks = decimal_marks(source_language), decimal_marks(target_language)
+    source_language, target_language = base_language(source_language), base_language(target_language)
+    sources = list(_numbers(source, source_marks))
+    targets = list(_numbers(target, target_marks))
     missing, added = _unmatched(sources, targets)
     if not missing and not added:
         return _NONE
-    missing, added = _unmatched(
-        _split_at_spaces(missing, source_language), _split_at_spaces(added, target_language)
-    )
+    missing, added = _unmatched(_split_at_gaps(missing, source_marks), _split_at_gaps(added, target_marks))
     missing, added = (
         _without_known_parts(missing, added, _months(target, target_language)),
         _without_known_parts(added, missing, _months(source, source_language)),
@@ -101,91 +139,131 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     )
 
 
-def has_number(text: str, language: str) -> bool:
-    """Whether a text has a digit or a number word. language: BCP 47 code."""
-    words = _values(base_language(language))
-    return _DIGIT.search(text) is not None or not words.keys().isdisjoint(_WORD.findall(text.lower()))
+def may_have_number(text: str, language: str) -> bool:
+    """Whether a text has a numeral or number word, or a language without known ones. language: BCP 47 code."""
+    values = _values(base_language(language))
+    return (
+        not values
+        or any(unicodedata.numeric(character, None) is not None for character in text)
+        or not values.keys().isdisjoint(_WORD.findall(text.lower()))
+    )
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`.
+    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. Multiplied ones (`10万`) are left out.
 
     only: numbers without letters, such as `4`; return just the words that contain one of them.
     """
     return [
         Span(*match.span())
         for match in _NUMBER_WITH_LETTERS.finditer(text)
-        if only is None or any(number.group() in only for number in NUMBER.finditer(match.group()))
+        if (only is None or any(number.group() in only for number in NUMBER.finditer(match.group())))
+        and not _SCALE.match(text, match.end())
     ]
 
 
-def _numbers(text: str, language: str) -> Iterator[_Number]:
-    for match in NUMBER.finditer(text):
-        written = match.group()
-        digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
-        parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
-        possible = list(_readings(digits, language))
-        readings = set(possible)
-        # The digits of a quantity belong together: `1,234` is not `1` and `234`. The same holds for unknown notations.
-        has_one_part = len(possible) > 1 or not _is_well_formed(digits, language)
-        if _AFTERNOON.match(text, match.end()) and len(parts[0]) <= 2:
-            hour = str(int(parts[0]) % 12 + 12)
-            readings |= {hour, *(re.sub(r"\A\d+", hour, reading) for reading in readings)}
-        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if has_one_part else parts)
+def _numbers(text: str, marks: str) -> Iterator[_Number]:
+    """Yield the numbers of a text. marks: its possible decimal marks."""
+    matches = NUMBER.finditer(text)
+    for match in matches:
+        end, value = match.end(), Decimal(0)
+        following: re.Match[str] | None = match
+        while following is not None and (scale := _SCALE.match(text, following.end())):
+            if following is not match:
+                next(matches)  # such as `5000万` in `3億5000万`
+            value += _least_value(following.group(), marks) * prod(_SCALES[word] for word in scale.group(1))
+            end = scale.end()
+            following = NUMBER.match(text, end)
+        if value:
+            reading = f"{value:f}"
+            written = text[match.start() : end].rstrip()
+            yield _Number(written, frozenset({reading}), (reading,), is_multiplied=True)
+        else:
+            yield _number(text, match, marks)
 
 
-def _is_well_formed(digits: str, language: str) -> bool:
+def _least_value(written: str, marks: str) -> Decimal:
+    """Return the value of a quantity, or 0 for a number that is none or too long."""
+    if len(written) > _MAX_MULTIPLIED:
+        return Decimal(0)
+    values = (_value(_plain(written), mark) for mark in marks)
+    return min((Decimal(value) for value in values if value is not None), default=Decimal(0))
+
+
+def _number(text: str, match: re.Match[str], marks: str) -> _Number:
+    digits = _plain(match.group())
+    parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
+    readings = {digits, *(value for mark in marks if (value := _value(digits, mark)) is not None)}
+    # The digits of a quantity belong together: `1,234` is not `1` and `234`. The same holds for unknown notations.
+    has_one_part = all(
+        _value(digits, mark) is not None or not _is_well_formed(digits, mark) for mark in marks
+    )
+    if _AFTERNOON.match(text, match.end()) and len(parts[0]) <= 2:
+        hour = str(int(parts[0]) % 12 + 12)
+        readings |= {hour, *(re.sub(r"\A\d+", hour, reading) for reading in readings)}
+    return _Number(
+        match.group(), frozenset(readings), (digits.lstrip("0") or "0",) if has_one_part else parts
+    )
+
+
+def _plain(written: str) -> str:
+    """Return a number with ASCII digits and marks."""
+    digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
+    return digits.translate(_PLAIN_MARKS)
+
+
+def _is_well_formed(digits: str, decimal: str) -> bool:
     """Whether marks and digits can be a quantity, date, time, version or ratio, or a range of these.
 
     All marks of a date are the same, and none is a comma. So `24,12` is no English date, and `12.31/2025` no German
-    one. The month comes before the year in a date with dots in the languages of _DECIMAL_COMMA. So `12.31.2025` and
+    one. The month comes before the year in a date with dots in languages with a decimal comma. So `12.31.2025` and
     `31.2025` are no German dates.
     """
     date = _DOTTED_DATE.fullmatch(digits)
-    if date is not None and int(date.group(1)) > 12 and language in _DECIMAL_COMMA:
+    if date is not None and int(date.group(1)) > 12 and decimal == ",":
         return False
-    return all(_is_one_kind(each, language) for each in digits.split("-"))
+    return all(_is_one_kind(each, decimal) for each in digits.split("-"))
 
 
-def _is_one_kind(digits: str, language: str) -> bool:
+def _is_one_kind(digits: str, decimal: str) -> bool:
     marks = set(re.sub(r"\d", "", digits))
     if "/" in marks and len(marks) > 1:
         ratio = digits.split("/")
-        return all(":" in each or len(list(_readings(each, language))) > 1 for each in ratio)
-    return len(list(_readings(digits, language))) > 1 or (len(marks) < 2 and "," not in marks)
+        return all(":" in each or _value(each, decimal) is not None for each in ratio)
+    return _value(digits, decimal) is not None or (len(marks) < 2 and "," not in marks)
 
 
-def _split_at_spaces(numbers: list[_Number], language: str) -> list[_Number]:
-    """Split unmatched numbers at spaces, because groups of digits may be several numbers side by side."""
+def _split_at_gaps(numbers: list[_Number], marks: str) -> list[_Number]:
+    """Split unmatched numbers at spaces and wide commas, because groups of digits may be several numbers."""
     return [
         part
         for number in numbers
-        for group in re.split(f"[{_SPACES}]", number.written)
-        for part in ([number] if group == number.written else _numbers(group, language))
+        for group in _GAP.split(number.written)
+        for part in ([number] if group == number.written else _numbers(group, marks))
     ]
 
 
-def _readings(digits: str, language: str) -> Iterator[str]:
-    """Yield the digits as written, and their value if they are one quantity in this language."""
-    yield digits
-    compact = re.sub("[" + _SPACES + "'\u2019]", "", digits)
-    has_comma = language in _DECIMAL_COMMA
-    decimal, group = (",", ".") if has_comma else (".", ",")
+def _value(digits: str, decimal: str) -> str | None:
+    """Return the value of a number with this decimal mark, or None if it is not one quantity.
+
+    The last group has three digits. With a decimal point, the others may have two, as in India: `12,34,567`.
+    """
+    compact = re.sub(rf"[{_SPACES}'\u2019]", "", digits)
     whole, mark, fraction = compact.partition(decimal)
-    if re.fullmatch(r"\d{1,3}(?:" + re.escape(group) + r"\d{3})+|\d+", whole) and (
-        fraction.isdigit() if mark else True
-    ):
-        plain = whole.replace(group, "").lstrip("0") or "0"
-        fraction = fraction.rstrip("0")
-        yield f"{plain}.{fraction}" if fraction else plain
+    groups = r"(?:\.\d{3})+" if decimal == "," else r"(?:,\d{2,3})*,\d{3}"
+    if not re.fullmatch(rf"\d{{1,3}}{groups}|\d+", whole) or (mark and not fraction.isdigit()):
+        return None
+    plain = re.sub(r"\D", "", whole).lstrip("0") or "0"
+    fraction = fraction.rstrip("0")
+    return f"{plain}.{fraction}" if fraction else plain
 
 
 def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
-    """Return the numbers of each side without a partner on the other. Partners share a reading."""
+    """Return the numbers of each side without a partner on the other."""
     unmatched = list(targets)
     missing = []
     for number in sources:
-        partner = next((other for other in unmatched if number.readings & other.readings), None)
+        partner = next((other for other in unmatched if number.agrees(other)), None)
         if partner is None:
             missing.append(number)
         else:
@@ -227,11 +305,4 @@ def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Numb
     """Return the numbers that `text` does not contain as words."""
     values = _values(language)
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
-    unspelled = []
-    for number in numbers:
-        reading = next((reading for reading in number.readings if reading in spelled), None)
-        if reading is None:
-            unspelled.append(number)
-        else:
-            spelled.remove(reading)
-    return unspelled
+    return _unmatched(numbers, [_Number(value, frozenset({value}), (value,)) for value in spelled])[0]

@@ -4,6 +4,9 @@ A number keeps its length. These stay unchanged:
 
 - numbers without a decimal mark or a thousands mark, times, numbers of hours (`3.5 h`), web and IP addresses, numbers
   with a letter attached;
+- numbers whose thousands mark is a point or space, if they begin with 0 or follow a word such as `version`;
+- such numbers without a decimal part, unit or currency, if they have two U+0020 or more (`777 123 456`), follow `+`, or
+  stand next to another number (`+48 600 123 456`, `040 123 4567`);
 - a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
   capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
 - an English date that is valid with its day first and with its month first (`05/06/2025`).
@@ -40,7 +43,25 @@ _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
 _CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
-    r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr)"
+    r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr"
+    r"|versi[oó]n|versão|versione|versie|wersja|verze|версия|версія|versjon|versio|sürüm)"
+)
+# A number across a space, before and after. A year before does not count.
+_NUMBER_BEFORE = re.compile(r"\d(?<!\b(?:19|20)\d\d)[" + _SPACES + r"]$")
+_NUMBER_AFTER = re.compile(r"[" + _SPACES + r"]\d")
+_BYTE = r"(?:1?\d{1,2}|2[0-4]\d|25[0-5])"
+_IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
+# A currency before a number, and a currency, unit or magnitude after it.
+_CURRENCY_BEFORE = re.compile(
+    r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + _SPACES + r"]?$"
+)
+_UNIT_AFTER = re.compile(
+    r"[" + _SPACES + r"]?(?:[%‰°$€£¥₽₺₴₹]|(?:"
+    r"[kcmdµ]?m[²³23]?|ha|[kmµ]?g|t|[cdmh]?l|[kmgt]?wh?|k?v|[kmgt]i?b|[kmg]?hz|km/h|[ксм]?м[²³]?|[км]?г|га|[тл]|квт"
+    r"|eur(?:os?|oa)?|usd|gbp|chf|pln|czk|rub|uah|sek|nok|dkk|kr|zł|kč|tl|dollars?|dol[aá]r\w*|złot\w+|korun\w*|kron\w+"
+    r"|руб\w*|грн|гривен\w*|гривн\w+|доллар\w*|долар\w*|евро|євро"
+    r"|mil\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_]))",
+    re.IGNORECASE,
 )
 # A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
@@ -104,6 +125,8 @@ def _rewritten(
         return None
     if not is_grouped and (decimal == "." and _is_no_quantity(text, match)):
         return None
+    if is_grouped and group != "," and _is_no_grouped_quantity(text, match, has_fraction=decimal in written):
+        return None
     return "".join(
         target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
         for mark in written
@@ -120,6 +143,25 @@ def _is_attached(text: str, match: re.Match[str]) -> bool:
     )
 
 
+def _is_no_grouped_quantity(text: str, match: re.Match[str], *, has_fraction: bool) -> bool:
+    """Whether the number, with points or spaces between groups, may be a phone number, an address or an identifier."""
+    written, (start, end) = match.group(), match.span()
+    before = _BEFORE.search(text, max(0, start - 40), start)
+    word = (before is not None and before.group(1)) or ""
+    if written.startswith("0") or _IP_ADDRESS.fullmatch(written) or _is_numbered(word):
+        return True
+    preceding = text[max(0, start - 6) : start]
+    is_next_to_number = _NUMBER_BEFORE.search(preceding) or _NUMBER_AFTER.match(text, end)
+    is_doubtful = written.count(" ") > 1 or preceding.endswith("+") or is_next_to_number
+    is_quantity = has_fraction or _UNIT_AFTER.match(text, end) or _CURRENCY_BEFORE.search(preceding)
+    return bool(is_doubtful and not is_quantity)
+
+
+def _is_numbered(word: str) -> bool:
+    """Whether a number after the word is no quantity."""
+    return _NUMBERED.fullmatch(word.rstrip(".").lower()) is not None
+
+
 def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
@@ -130,4 +172,4 @@ def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()):
         return True
     is_first = not text[: before.start() if before is not None else 0].strip()
-    return _NUMBERED.fullmatch(word.rstrip(".").lower()) is not None or (word[0].isupper() and not is_first)
+    return _is_numbered(word) or (word[0].isupper() and not is_first)

@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
 from app.text.casing import Casing, casing_of, lowered, no_word, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, source_markup, span_in_document
+from app.text.formulas import find_formulas
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
@@ -45,8 +45,6 @@ _SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Lines. A line has no line break and no control character but tabs.
 _LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
-# Tags that make a word a formula, such as H<sub>2</sub>O. A formula is not translated.
-_FORMULA_TAGS = frozenset({"sub", "sup"})
 
 
 class TextFormat(Enum):
@@ -78,6 +76,10 @@ class ParseOptions(NamedTuple):
     xml: XmlRules = XmlRules()
     glossary: Glossary | None = None
 
+    def find_terms(self, text: str) -> list[GlossaryHit]:
+        """Return the glossary's terms in a text."""
+        return [] if self.glossary is None else list(self.glossary.hits(text, self.target_language))
+
 
 def parse_text(text: str, options: ParseOptions) -> ParsedText:
     """Parse a text. Raises MarkupError for malformed XML."""
@@ -92,7 +94,7 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     expanded_terms: list[Mapping[str, ExpandedTerm]] = []
     for part in document.parts:
         if isinstance(part, Block):
-            candidates = [] if options.glossary is None else list(options.glossary.hits(part.text))
+            candidates = options.find_terms(part.text)
             protected, replaced = _protect_spans(part, candidates, is_markup=document.is_markup)
             expanded_terms.append(
                 find_expandable_terms(part, protected, candidates, replaced) if replaced else {}
@@ -115,7 +117,7 @@ def _protect_spans(
     if not (protected or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    formulas = (span for span in _formulas(block) if not overlaps(span, protected))
+    formulas = (span for span in find_formulas(block) if not overlaps(span, protected))
     spans = sorted([*protected, *formulas])
     replacements = [Replacement(span) for span in spans]
     used = []
@@ -125,25 +127,6 @@ def _protect_spans(
             target = escaped(hit.replacement, references) if is_markup else hit.replacement
             replacements.append(Replacement(hit.span, None if hit.surface == hit.replacement else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
-
-
-def _formulas(block: Block) -> list[Span]:
-    """Return the words with a tag inside that are formulas: they have a digit, or the tag is `sub` or `sup`."""
-    formulas: list[Span] = []
-    spans = words(block.text) if block.tags else ()
-    starts = [span.start for span in spans]
-    have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
-    for tag in block.tags:
-        index = bisect_left(starts, tag.position) - 1
-        if (
-            index < 0
-            or not spans[index].start < tag.position < spans[index].end
-            or spans[index] in formulas[-1:]
-        ):
-            continue
-        if tag.name in _FORMULA_TAGS or have_digits[index]:
-            formulas.append(spans[index])
-    return formulas
 
 
 @dataclass(eq=False)
@@ -257,7 +240,7 @@ class ParsedText:
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""
-        written = restored(text, segment.casing, "") if segment.terms else ""  # by the glossary's rule
+        written = restored(text, segment.casing, self.options.target_language) if segment.terms else ""
         return missing_terms(segment.terms, written, self.options.target_language)
 
     def with_term_placeholders(

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from unicodedata import category
 
+from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 
 _CONVERSION = "diouxXeEfFgGaAcspn@"
@@ -37,16 +38,11 @@ _NOT_IN_URL = (
     r"\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
     r"\ue000-\uf8ff\U000f0000-\U0010ffff"
 )
-# Thai, Lao, Burmese, Khmer, Korean, Japanese and Chinese letters: words may follow a URL without a space.
-_UNSPACED = (
-    r"\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    r"\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"
-)
-# A URL ends before such a letter, because browsers copy paths in percent-encoding. If a label of its host begins with
-# such a letter, the URL may have more of them.
+# A URL ends before a letter of a script without spaces, because browsers copy paths in percent-encoding. If a label of
+# its host begins with such a letter, the URL may have more of them.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
-    rf"(?:(?=(?:[A-Za-z0-9\-]++\.)*+[{_UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{_UNSPACED}]++)",
+    rf"(?:(?=(?:[A-Za-z0-9\-]++\.)*+[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)",
     re.IGNORECASE,
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.

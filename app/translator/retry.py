@@ -5,8 +5,8 @@
 - A part whose output has the source's digits and none of its words is decoded with a longer output.
 - A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these, up to
   twice.
-- If a segment has no digit and no number word, and its translation has a number, it is decoded with all digits
-  suppressed.
+- If a segment has no numeral and none of its language's known number words, and its translation has a number, it is
+  decoded with all digits suppressed. Segments in languages without known number words are not.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
@@ -27,7 +27,7 @@ from app.decoding.options import DecodingOptions, FinishReason
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.errors import InvalidRequest
 from app.text.glossary import GlossaryHit
-from app.text.number_check import has_number
+from app.text.number_check import may_have_number
 from app.text.segmentation import Span, best_cut, trimmed
 from app.text.segments import Fallback, lost_spans, repair, spans_between_placeholders
 from app.text.tokenizer import Encoded
@@ -163,7 +163,7 @@ class RetryPolicy:
         if job.digits_done or job.prefix or job.best is None or job.language.pair is None:
             return False
         job.digits_done = True
-        if has_number(job.segment.source, job.language.pair.source):
+        if may_have_number(job.segment.source, job.language.pair.source):
             return False  # such as "half past two", which may become 2:30
         if not job.parsed_text.changed_numbers(job.segment, repair(job.segment, job.best).text).added:
             return False

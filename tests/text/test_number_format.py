@@ -75,6 +75,54 @@ def test_dates_that_are_ambiguous_or_impossible_stay(text: str) -> None:
     assert rewritten_numbers(f"On {text} it ends.", "en", "de") == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("Der Router hat die Adresse 192.168.178.100.", "de"),
+        ("Appelez le 0 800 123 456.", "fr"),
+        ("Appelez le 0\u00a0800\u00a0123\u00a0456.", "fr"),
+        ("Zadzwoń pod numer +48 600 123 456.", "pl"),
+        ("Zadzwoń pod numer +48\u00a0600\u00a0123\u00a0456.", "pl"),
+        ("Llame al +34.600.123.456", "es"),
+        ("Звоните 8 800 555 35 35.", "ru"),
+        ("Звоните 8\u00a0800\u00a0555\u00a035\u00a035.", "ru"),
+        ("Soita numeroon 040 123 4567.", "fi"),
+        ("Tel. 0421 123.456", "de"),
+        ("Rufen Sie 040.123.456 an", "de"),
+        ("Version 10.100", "de"),
+        ("la versión 10.100", "es"),
+        ("SIREN 552 100 554", "fr"),
+        ("Volejte 777 123 456", "cs"),
+        ("ISBN 978 123 456 789", "fr"),
+    ],
+)
+def test_phone_numbers_addresses_and_identifiers_stay(text: str, source: str) -> None:
+    assert rewritten_numbers(text, source, "en") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "expected"),
+    [
+        ("10 000 €", "fr", "10,000 €"),
+        ("10 000 personnes", "fr", "10,000 personnes"),
+        ("environ 10 000,5", "fr", "environ 10,000.5"),
+        ("EUR 10 000", "fr", "EUR 10,000"),
+        ("$ 10 000", "fr", "$ 10,000"),
+        ("12 500 км", "ru", "12,500 км"),
+        ("12 500 руб.", "ru", "12,500 руб."),
+        ("10\u202f000 personnes", "fr", "10,000 personnes"),
+        ("10\u00a0000 personnes", "fr", "10,000 personnes"),
+        ("Gewinn +1.234 Euro", "de", "Gewinn +1,234 Euro"),
+        ("Im Jahr 2024 1.200 Menschen", "de", "Im Jahr 2024 1,200 Menschen"),
+        ("1.200.100 und 1.200.100.300", "de", "1,200,100 und 1,200,100,300"),
+        ("page 1,234, +1,235 and 3 1,236", "en", "page 1.234, +1.235 and 3 1.236"),
+    ],
+)
+def test_grouped_quantities_follow_the_target(text: str, source: str, expected: str) -> None:
+    rewritten = rewritten_numbers(text, source, "de" if source == "en" else "en")
+    assert with_numbers_rewritten(text, rewritten) == expected
+
+
 def test_a_number_that_is_quantity_and_version_is_unchanged() -> None:
     assert rewritten_numbers("version 3.5 weighs 3.5 kilos", "en", "de") == {}
 
