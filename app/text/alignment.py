@@ -10,11 +10,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from app.text.segmentation import Span
+from app.text.scripts import is_unspaced
+from app.text.segmentation import Span, is_attached
 
 Floats = NDArray[np.float64]
-# Combining marks, joiners and soft hyphens belong to the word before them.
+# Combining marks, joiners and soft hyphens belong to the word before them. A zero-width space separates words.
 _INNER_CATEGORIES = frozenset({"Mn", "Mc", "Me", "Cf"})
+_ZERO_WIDTH_SPACE = "\u200b"
 _NUMBER_MARKS = frozenset(".,:")  # part of a number if they are between two digits
 _INNER = frozenset("'\u2019_")  # part of a word if they are between two letters or digits
 
@@ -44,24 +46,30 @@ def words(text: str) -> tuple[Span, ...]:
     """Return the words of a text.
 
     A word is a run of letters and digits with the marks inside it, such as `don't` and `3.14`, or any other single
-    character except white space.
+    character except white space. In scripts without spaces between words, each letter is a word, with the marks and
+    vowels that belong to it.
     """
     return tuple(_words(text))
 
 
 def _words(text: str) -> Iterator[Span]:
-    start = None
+    start, is_letter = None, False  # is_letter: whether the word is one letter of a script without spaces
     for index, character in enumerate(text):
         if character.isalnum():
-            start = index if start is None else start
+            is_alone = is_unspaced(character)
+            if start is not None and (is_letter or is_alone) and not is_attached(text, index):
+                yield Span(start, index)
+                start = None
+            if start is None:
+                start, is_letter = index, is_alone
             continue
         if start is not None:
-            is_attached = unicodedata.category(character) in _INNER_CATEGORIES
-            if is_attached or _is_inner(text, index):
+            is_mark = unicodedata.category(character) in _INNER_CATEGORIES and character != _ZERO_WIDTH_SPACE
+            if is_mark or (not is_letter and _is_inner(text, index)):
                 continue
             yield Span(start, index)
             start = None
-        if not character.isspace():
+        if not (character.isspace() or character == _ZERO_WIDTH_SPACE):
             yield Span(index, index + 1)
     if start is not None:
         yield Span(start, len(text))
@@ -72,7 +80,7 @@ def _is_inner(text: str, index: int) -> bool:
     following = text[index + 1 : index + 2]
     if text[index] in _NUMBER_MARKS:
         return text[index - 1].isdigit() and following.isdigit()
-    return text[index] in _INNER and following.isalnum()
+    return text[index] in _INNER and following.isalnum() and not is_unspaced(following)
 
 
 class WordAlignment:

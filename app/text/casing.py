@@ -12,7 +12,7 @@ reads it in lower case after its first letter, and the translation keeps the cas
 Words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of one
 letter, and words with a capital after the first letter. All other sentences stay unchanged.
 
-In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`.
+In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`. Greek capitals have no tonos.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ _LOWER = re.compile(r"[a-z]")
 # The English word `I`, but not a letter of a word such as `U.I.` or `I.E.`.
 _WORD_I = re.compile(r"(?<![^\W_])(?<![^\W_]\.)I(?![^\W_])(?!\.[^\W_])")
 # The languages with the letters `ı` and `İ`.
-_DOTLESS_I = frozenset(("tr", "az"))
+DOTLESS_I = frozenset(("tr", "az"))
+# Greek letters with a tonos, and the same without it.
+_WITHOUT_TONOS = {
+    code: unicodedata.normalize("NFC", decomposed.replace("\u0301", ""))
+    for code in range(0x370, 0x400)
+    if "\u0301" in (decomposed := unicodedata.normalize("NFD", chr(code)))
+}
 _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
@@ -58,6 +64,7 @@ def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word
 
     language: BCP 47 code of the sentence. is_word: whether a short word is no acronym. It gets the word in lower case.
     """
+    text = unicodedata.normalize("NFC", text)
     may_be_title = base_language(language) == "en" and not text.rstrip().endswith(".")
     if not may_be_title and _LOWER.search(text):
         return Casing.PLAIN
@@ -74,7 +81,7 @@ def _is_in_capitals(words: list[str], language: str, is_word: Callable[[str], bo
     longest = max(lengths, default=0)
     if longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1):
         return True
-    return len(words) == 1 and longest >= 3 and is_word(_lower_case(words[0], language))
+    return len(words) == 1 and longest >= 3 and is_word(lower_case(words[0], language))
 
 
 def _is_no_capital(letter: str) -> bool:
@@ -119,12 +126,12 @@ def _lowered_chunk(chunk: str, casing: Casing, language: str) -> str:
     has_digit = any(character.isdigit() for character in chunk)
     if has_digit or (casing is Casing.TITLE and not letters[1:].islower()):
         return chunk
-    return _lower_case(chunk, language)
+    return lower_case(chunk, language)
 
 
-def _lower_case(text: str, language: str) -> str:
+def lower_case(text: str, language: str) -> str:
     """Return the text in lower case, with one character for each of the text."""
-    if base_language(language) in _DOTLESS_I:
+    if base_language(language) in DOTLESS_I:
         return text.replace("I", "ı").replace("İ", "i").lower()
     # `İ` stays, because it is the only character that becomes two in lower case.
     return "İ".join(part.lower() for part in text.split("İ"))
@@ -137,4 +144,14 @@ def restored(text: str, casing: Casing, language: str) -> str:
     """
     if casing is not Casing.CAPITALS:
         return text
-    return (text.replace("i", "İ") if base_language(language) in _DOTLESS_I else text).upper()
+    return capitals(text, language)
+
+
+def capitals(text: str, language: str) -> str:
+    """Return a text in capitals."""
+    return upper_case(text.translate(_WITHOUT_TONOS) if base_language(language) == "el" else text, language)
+
+
+def upper_case(text: str, language: str) -> str:
+    """Return a text in upper case, with the accents that it has."""
+    return (text.replace("i", "İ") if base_language(language) in DOTLESS_I else text).upper()

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import sentencex
 
+from app.text.abbreviations import joined
 from app.text.language_codes import base_language
 
 # Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
@@ -25,6 +26,12 @@ from app.text.language_codes import base_language
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
+# Marks that sentencex does not know, and those that it gets instead: Khmer full stops, except in the Khmer "etc.", and
+# the Greek question mark.
+_UNKNOWN_MARKS = (
+    (re.compile("[\u17d4\u17d5](?!\u179b\u17d4)(?<!\u17d4\u179b\u17d4)"), "\u104b"),
+    (re.compile("\u037e"), ";"),
+)
 # Lines in which sentencex finds no sentence end in any language, so that it need not be called. A line with a semicolon
 # is none of them, because Greek ends questions with it, nor is one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
@@ -32,25 +39,37 @@ _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
 # Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.
 _EDGE = (
     "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x7f"
-    "\u00ad\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
+    "\u00ad\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
     "\u2066\u2067\u2068\u2069\ufeff"
 )
 _ATTACHED = frozenset({"Mn", "Mc", "Me", "Cf"})  # Unicode's categories of marks and format characters
 _SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _ZERO_WIDTH_JOINER = "\u200d"
-# List marks at the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
+# Characters that belong to the one after them: Thai and Lao vowels, and the marks that stack Khmer and Burmese letters.
+_LEADING = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4\u17d2\u1039")
+# Letters that belong to the one before them: Thai and Lao vowels, and Japanese small letters and long vowels.
+_TRAILING = frozenset(
+    "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
+    "\u3041\u3043\u3045\u3047\u3049\u3063\u3083\u3085\u3087\u308e"
+    "\u30a1\u30a3\u30a5\u30a7\u30a9\u30c3\u30e3\u30e5\u30e7\u30ee\u30fc"
+)
+# List marks at the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv), keycap emoji and the box of a task.
 _NUMBERING = re.compile(
-    r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\])(?=\s)"
+    r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\]"
+    r"|[0-9#*]\ufe0f?\u20e3)(?=\s)"
 )
 # A line that begins with a word has no list mark.
 _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
 _BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
 _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
+_NUMERO = "\u2116"  # a symbol, but it stands before a number
 # Characters after which a clause may end, first those of scripts without spaces between words.
 _WIDE_CLAUSE_END = frozenset("\u3001\u3002\uff0c\uff1b\uff1a")
-_CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb") | _WIDE_CLAUSE_END
+_CLAUSE_END = _WIDE_CLAUSE_END | frozenset(
+    ",;:!?.\u2013\u2014)]}\u201d\u00bb\u0589\u060c\u061b\u061f\u06d4\u0964\u104a\u104b\u1362\u1363\u17d4"
+)
 
 
 # Start and end in a text, in code points. They are equal if the span is empty.
@@ -119,10 +138,12 @@ def _after_marks(line: str) -> int:
 
 def _is_bullet(line: str, index: int) -> bool:
     character = line[index]
+    if character == _NUMERO:
+        return False
     return (
         character in _BULLETS
         or unicodedata.category(character) in _BULLET_CATEGORIES
-        or (index > 0 and _is_attached(line, index))
+        or (index > 0 and is_attached(line, index))
     )
 
 
@@ -131,6 +152,8 @@ def _sentences(line: str, language: str) -> list[str]:
     if _ONE_SENTENCE.fullmatch(line):
         return [line]
     plain = _WIDE_SPACE.sub(" ", line)
+    for pattern, known in _UNKNOWN_MARKS:
+        plain = pattern.sub(known, plain)
     try:
         sentences: list[str] = sentencex.segment(language, plain)
     except BaseException as error:
@@ -138,7 +161,7 @@ def _sentences(line: str, language: str) -> list[str]:
         if type(error).__name__ != "PanicException":
             raise
         return [line]
-    return sentences if "".join(sentences) == plain else [line]
+    return joined(sentences, language) if "".join(sentences) == plain else [line]
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:
@@ -208,7 +231,7 @@ def best_cut(text: str, span: Span) -> int:
     for is_cut, reach in (
         (is_after_clause, quarter),
         (lambda index: text[index].isspace(), 2 * quarter + 1),
-        (lambda index: not _is_attached(text, index), 2 * quarter + 1),
+        (lambda index: not is_attached(text, index), 2 * quarter + 1),
     ):
         cut = nearest(is_cut, reach)
         if cut is not None:
@@ -221,11 +244,16 @@ def _is_closing(character: str) -> bool:
     return unicodedata.category(character) in {"Pe", "Pf"}
 
 
-def _is_attached(text: str, index: int) -> bool:
-    """Whether the character at `index` belongs to the one before it: a mark, joiner, skin tone or half a flag."""
+def is_attached(text: str, index: int) -> bool:
+    """Whether the character at `index` belongs to the one before it.
+
+    It is a mark, joiner, skin tone, half a flag, or a letter of a script without spaces that does not stand alone.
+    """
     before, character = text[index - 1], text[index]
     return (
         unicodedata.category(character) in _ATTACHED
+        or before in _LEADING
+        or character in _TRAILING
         or character in _SKIN_TONES
         or before == _ZERO_WIDTH_JOINER
         or (before in _FLAG_LETTERS and character in _FLAG_LETTERS)

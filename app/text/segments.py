@@ -18,7 +18,14 @@ from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Offsets, Span, join, trimmed
-from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
+from app.text.spacing import (
+    appended,
+    clamp_to_clause,
+    closing_marks_start,
+    kept_positions,
+    needs_space,
+    without_strays,
+)
 from app.text.tags import Tag, TagKind, place_tags
 
 _DIGIT = re.compile(r"\d")
@@ -284,9 +291,9 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
     inside = [span for span in lost if span not in outside]
     head, tail = text[: closing_marks_start(text)], text[closing_marks_start(text) :]
     if inside:
-        head = " ".join([head.rstrip(), *inside]).lstrip()
+        head = appended(head, inside)
     shift, edge = len(head) + len(tail) - last, last - len(tail)
-    text = " ".join([(head + tail).rstrip(), *outside]).lstrip() if outside else head + tail
+    text = appended(head + tail, outside) if outside else head + tail
     if not tail:
         return repaired._replace(text=text)
     return _with_moved_offsets(
@@ -374,26 +381,11 @@ def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
     """
     text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     after = start + len(tag.markup)
-    space_before = " " * _needs_space(source[:start][-1:], text[:position][-1:])
-    space_after = " " * _needs_space(source[after : after + 1], text[position : position + 1])
+    space_before = " " * needs_space(source[:start][-1:], text[:position][-1:])
+    space_after = " " * needs_space(source[after : after + 1], text[position : position + 1])
     inserted = space_before + tag.markup + space_after
     shift = len(inserted)
     repaired = repaired._replace(text=text[:position] + inserted + text[position:])
     return _with_moved_offsets(
         repaired, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )
-
-
-def _needs_space(in_source: str, in_target: str) -> bool:
-    """Whether a space goes between a placeholder and its neighbour in the translation.
-
-    in_source, in_target: the neighbouring character on the same side in the source and in the translation; "" for none.
-    """
-    if not in_target or in_target.isspace():
-        return False
-    return in_source.isspace() or (_is_in_word(in_target) and not _is_in_word(in_source))
-
-
-def _is_in_word(character: str) -> bool:
-    """Whether the character is a letter, a digit or a placeholder."""
-    return character.isalnum() or (character != "" and ord(character) in PLACEHOLDER_CODE_POINTS)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+
+from app.text.blocks import PLACEHOLDER_CODE_POINTS
+from app.text.scripts import is_unspaced
 
 _DOUBLED = re.compile(r"(?<= ) +")
 _BEFORE_MARK = re.compile(r"(?<! ) +(?=[.,](?:\s|$))")
-_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
-_CLOSING = " \t\n\u00a0\u202f.!?\u2026:;,\u3002\uff01\uff1f\"'\u201c\u201d\u2019\u00bb)]"
+# Marks that end a sentence, also those of Armenian, Arabic, Urdu, Hindi, Burmese, Amharic and Khmer.
+_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\uff61\u0589\u061f\u06d4\u0964\u0965\u104b\u1362\u17d4\u17d5")
+# What may follow the last word of a sentence, besides closing brackets and quotation marks.
+_CLOSING = _ENDS | frozenset(" \t\n\u00a0\u202f:;,\"'\u201c\u060c\u061b\uff0c\u3001\uff1a\uff1b")
+_CLOSING_CATEGORIES = frozenset({"Pe", "Pf"})
 
 
 def kept_positions(source: str, text: str) -> list[int] | None:
@@ -28,7 +35,41 @@ def kept_positions(source: str, text: str) -> list[int] | None:
 
 def closing_marks_start(text: str) -> int:
     """Return the position after the last word, where the closing marks, quotes and brackets of a sentence begin."""
-    return len(text.rstrip(_CLOSING))
+    end = len(text)
+    while end > 0 and _is_closing(text[end - 1]):
+        end -= 1
+    return end
+
+
+def _is_closing(character: str) -> bool:
+    if character == "}":  # of a variable that is written in the translation
+        return False
+    return character in _CLOSING or unicodedata.category(character) in _CLOSING_CATEGORIES
+
+
+def appended(text: str, spans: Sequence[str]) -> str:
+    """Return the text with spans after it, and spaces between them, but none after a script without spaces."""
+    text = text.rstrip()
+    is_wide = text != "" and unicodedata.east_asian_width(text[-1]) in "WF" and not text[-1].isalnum()
+    space = "" if is_wide or is_unspaced(text[-1:]) else " "
+    return (text + space + " ".join(spans)).lstrip()
+
+
+def needs_space(in_source: str, in_target: str) -> bool:
+    """Whether a space goes between a placeholder and its neighbour in the translation.
+
+    in_source, in_target: the neighbouring character on the same side in the source and in the translation; "" for none.
+    """
+    if not in_target or in_target.isspace():
+        return False
+    return in_source.isspace() or (_is_in_word(in_target) and not _is_in_word(in_source))
+
+
+def _is_in_word(character: str) -> bool:
+    """Whether the character is a letter, a digit or a placeholder, and its script has spaces between words."""
+    if character.isalnum():
+        return not is_unspaced(character)
+    return character != "" and ord(character) in PLACEHOLDER_CODE_POINTS
 
 
 def clamp_to_clause(source: str, span: str, text: str, position: int) -> int:
@@ -53,8 +94,9 @@ def _is_outside(source: str, span: str) -> bool:
 def without_strays(source: str, placeholders: Sequence[str], text: str) -> str:
     """Return the translation without placeholders after its closing mark, unless the source has one there."""
     kept = text.rstrip(" " + "".join(placeholders))
-    is_closed = kept[-1:] in _ENDS or (kept[-1:] in _CLOSING and kept[-2:-1] in _ENDS)
-    if not kept or kept == text.rstrip() or not is_closed:
+    if not kept or kept == text.rstrip():
+        return text
+    if kept[-1] not in _ENDS and not (_is_closing(kept[-1]) and kept[-2:-1] in _ENDS):
         return text
     strays = [placeholder for placeholder in placeholders if placeholder in text[len(kept) :]]
     return kept if not any(_is_outside(source, stray) for stray in strays) else text

@@ -5,6 +5,8 @@ Acronyms and names in other text are unchanged.
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +106,12 @@ def test_a_short_word_in_capitals_is_no_acronym_if_the_vocabulary_has_it(
     assert lowered(text, casing, "en") == expected
 
 
+def test_capitals_with_combining_accents() -> None:
+    text = unicodedata.normalize("NFD", "CẢNH BÁO")
+    assert casing_of(text, "vi") is Casing.CAPITALS
+    assert lowered(text, Casing.CAPITALS, "vi") == unicodedata.normalize("NFD", "Cảnh báo")
+
+
 def test_titles_are_english_only() -> None:
     assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
     for language in ("en", "en-GB"):
@@ -118,6 +126,9 @@ def test_the_casing_of_the_translation() -> None:
     assert restored("Der NATO-Gipfel", Casing.PLAIN, "de") == "Der NATO-Gipfel"
     assert restored("istanbul'da kap\u0131", Casing.CAPITALS, "tr") == "\u0130STANBUL'DA KAPI"
     assert restored("istanbul'da", Casing.PLAIN, "tr") == "istanbul'da"
+    assert restored("Προσοχή στο κενό, ϊΐ café; ή·", Casing.CAPITALS, "el") == "ΠΡΟΣΟΧΗ ΣΤΟ ΚΕΝΟ, ΪΪ CAFÉ; Η·"
+    assert restored("\u0387", Casing.CAPITALS, "el") == "\u0387"
+    assert restored("κενό", Casing.CAPITALS, "en") == "ΚΕΝΌ"
 
 
 @given(st.text(max_size=60) | st.text("AI\u0130\u03a3 '.", max_size=20), st.sampled_from(Casing), LANGUAGES)

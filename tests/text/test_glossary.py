@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import unicodedata
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.glossary import Glossary, Term
+from app.text.glossary import Glossary, Term, missing_terms
+from app.text.parsed_text import ParseOptions, parse_text
+from app.text.segments import SegmentTranslation
 from tests.text.growth import check_near_linear
 
 TERMS = [
@@ -57,6 +62,84 @@ def test_german_endings(language: str) -> None:
 
 def test_a_language_without_endings_has_whole_words_only() -> None:
     assert found("box boxes", [Term("box", "x")], "xx") == [("box", "x")]
+
+
+@pytest.mark.parametrize(
+    ("language", "term", "text", "expected"),
+    [
+        ("fr", "école", "L’école, l'école, d'école, jusqu'école, une école", ["école"] * 5),
+        ("fr", "école", "L'ÉCOLE", ["ÉCOLE"]),
+        ("fr", "hui", "aujourd'hui", []),
+        ("fr", "l'eau", "L'eau de l'eau", ["L'eau", "l'eau"]),
+        ("fr-CA", "école", "l'école", ["école"]),
+        ("it", "acqua", "L'acqua dell'acqua", ["acqua", "acqua"]),
+        ("tr", "İstanbul", "İstanbul'da ve İstanbul’un", ["İstanbul", "İstanbul"]),
+        ("tr", "İstanbul'da", "İstanbul'da", ["İstanbul'da"]),
+        ("en", "t", "don't", []),
+        ("en", "école", "l'école", []),
+    ],
+)
+def test_words_with_an_apostrophe(language: str, term: str, text: str, expected: list[str]) -> None:
+    hits = Glossary([Term(term, "x")], language).hits(text)
+    assert [hit.surface for hit in hits] == expected
+
+
+def test_terms_of_a_translation_are_found_at_an_apostrophe() -> None:
+    for language, translation, text in (
+        ("fr", "école", "L'école est fermée."),
+        ("it", "scuola", "all'scuola"),
+        ("tr", "İstanbul", "İstanbul'da."),
+    ):
+        hits = list(Glossary([Term("place", translation)], "en").hits("a place"))
+        assert missing_terms(hits, text, language) == []
+
+
+@pytest.mark.parametrize("language", ["tr", "az-AZ"])
+def test_turkish_letters_i(language: str) -> None:
+    assert found("IŞIK, Işık, ışık", [Term("ışık", "light")], language) == [
+        ("IŞIK", "LIGHT"),
+        ("Işık", "Light"),
+        ("ışık", "light"),
+    ]
+    assert found("DİYARBAKIR DIYARBAKIR", [Term("Diyarbakır", "x")], language) == [("DİYARBAKIR", "X")]
+    terms = [Term("cat", "kedi"), Term("icon", "ikon")]
+    hits = list(Glossary(terms, "en").hits("CAT, Icon", language))
+    assert [hit.replacement for hit in hits] == ["KEDİ", "İkon"]
+    assert missing_terms(hits, "KEDİ, İkon", language) == []
+
+
+def test_greek_replacements() -> None:
+    hits = Glossary([Term("other", "άλλο")], "en").hits("OTHER Other", "el")
+    assert [hit.replacement for hit in hits] == ["ΑΛΛΟ", "Άλλο"]
+
+
+def test_a_glossary_takes_the_rules_of_another_language() -> None:
+    glossary = Glossary([Term("Işık", "x"), Term("d'eau", "y")], "")
+    for _ in range(2):
+        for language, text in (("tr", "IŞIK"), ("az", "IŞIK"), ("fr", "d'eaux")):
+            assert len(list(glossary.of_language(language).hits(text))) == 1
+            assert list(glossary.hits(text)) == []
+
+
+def test_capitals_of_a_turkish_translation() -> None:
+    glossary = Glossary([Term("cat", "kedi")], "en")
+    parsed_text = parse_text("THE CAT SLEEPS.", ParseOptions("en", "tr", glossary=glossary))
+    (segment,) = parsed_text.segments(lambda _source: True)
+    assert parsed_text.missing_terms(segment, "kedi uyuyor.") == []
+    second = parsed_text.with_term_placeholders(segment)
+    assert (
+        parsed_text.render(second, SegmentTranslation(f"{second.placeholders[0]} uyuyor.")) == "KEDİ UYUYOR."
+    )
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_composed_and_decomposed_letters_are_equal(form: Literal["NFC", "NFD"]) -> None:
+    text = unicodedata.normalize(form, "un café, un Café, CAFÉ")
+    for other in ("NFC", "NFD"):
+        term = Term(unicodedata.normalize(other, "café"), "x")
+        assert [replacement for _, replacement in found(text, [term], "fr")] == ["x", "X", "X"]
+        term = Term(unicodedata.normalize(other, "École"), "x")
+        assert len(found(unicodedata.normalize(form, "École école"), [term], "fr")) == 1
 
 
 def test_short_words_have_no_endings() -> None:

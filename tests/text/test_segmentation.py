@@ -108,6 +108,7 @@ def test_parts_are_in_order() -> None:
         ("--- *** ---\n\U0001f600 \U0001f600", []),
         ("12:30\n3.5 %\n(1) 2024-05-01", []),  # a line without a letter is not translated
         (" \t\n\u00a0\u200b\ufeff", []),
+        ("\u061c\u0645\u0631\u062d\u0628\u0627 abc\u061c", ["\u0645\u0631\u062d\u0628\u0627 abc"]),
         ("", []),
         # sentencex panics on "B\u00a0.", so it gets a space instead. After a panic the text would be one sentence.
         ("We came. B\u00a0. He left.", ["We came.", "B\u00a0.", "He left."]),
@@ -129,6 +130,9 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("a) Bread (b) butter", "Bread (b) butter"),
         ("(iv) Bread", "Bread"),
         ("- [ ] 1. Bread", "Bread"),
+        ("1\ufe0f\u20e3 Bread", "Bread"),
+        ("1\u20e3 Bread", "Bread"),
+        ("\u2116 5 loaves", "\u2116 5 loaves"),
         ("\u2705 Bread", "Bread"),
         ("\U0001f469\U0001f3fd\u200d\U0001f4bb Bread", "Bread"),
         ("\u2265 5 loaves", "5 loaves"),
@@ -187,7 +191,7 @@ def test_a_date_of_the_language_ends_no_sentence(language: str) -> None:
     ("text", "left"),
     [
         # The end of a clause is better than a space that is nearer to the middle.
-        ("the first clause, and the second", "the first clause,"),
+        ("the clause, and now the second one", "the clause,"),
         # The end of a clause outside the middle half is no better than another space.
         ("a, bbbbbbbbbbbbbbbb cccccccccccccccccc", "a, bbbbbbbbbbbbbbbb"),
         # Any space is better than the middle of a word.
@@ -196,6 +200,10 @@ def test_a_date_of_the_language_ends_no_sentence(language: str) -> None:
         # Chinese has no space after the end of a clause, but a quotation may end there.
         ("\u6211\u4eec\u5728\uff0c\u6cb3\u8fb9\u7684\u8001\u6811\u4e0b", "\u6211\u4eec\u5728\uff0c"),
         ("\u201c\u6211\u4eec\uff0c\u201d\u6cb3\u8fb9\u8001\u6811", "\u201c\u6211\u4eec\uff0c\u201d"),
+        # Arabic, Hindi and Burmese clauses end with other marks.
+        ("the clause\u060c and now the second one", "the clause\u060c"),
+        ("the clause\u0964 and now the second one", "the clause\u0964"),
+        ("the clause\u104a and now the second one", "the clause\u104a"),
         ("aae\u0301\u0302\u0303bb", "aa"),  # a letter keeps its combining marks
         ("x\U0001f468\u200d\U0001f469\u200d\U0001f467y", "x"),  # a joined emoji is not split
         ("ab\U0001f1e9\U0001f1eacd", "ab"),
