@@ -144,7 +144,11 @@ const IS_DETAILED = new Set([
   "quota_exceeded",
 ]);
 
+// What the file routes answer, with status 400, to a request without a key that needs one.
+const NO_KEY = "Please contact the server operator to get an API key";
+
 function errorOf(status, body, retryAfter) {
+  if (body?.error === NO_KEY) return errorOf(401, { error: { code: "unauthorized" } }, null);
   // On the file routes an error is a string.
   if (typeof body?.error === "string") {
     const message = body.error.replace(/^Invalid request: (file: )?/, "");

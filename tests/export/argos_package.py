@@ -22,13 +22,13 @@ ctranslate2: Any = import_module("ctranslate2")
 MAX_LENGTH = 64
 # SentencePiece's default ids, which OpenNMT uses. `<unk>` is 0.
 START_ID, END_ID = 1, 2
-# What the tests translate, and their limit.
+# The sentences that the tests translate, and the most subwords of a translation.
 SENTENCES = [pair.source for pair in pairs()][:200]
 MAX_TOKENS = 56
 
 
 def trained(processor: Any, *, num_steps: int) -> Transformer:
-    """Train a model on `pairs`. With 120 steps its translations end and differ. A batch has pairs of equal lengths."""
+    """Train a model on `pairs`. With 120 steps its translations end and differ. A batch needs no padding."""
     torch.manual_seed(1)
     model = Transformer(
         preset(

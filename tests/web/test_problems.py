@@ -244,6 +244,22 @@ def test_a_new_key_sends_the_file_again_and_keeps_the_choices(
     assert [ui[name].input_value() for name in ("source-language", "beam")] == ["en", "8"]
 
 
+def test_a_file_that_needs_a_key_is_sent_again_with_one(open_ui: OpenUi, keyed_server: ServerProcess) -> None:
+    """A server restarted with keys, while the page was open, answers the file routes with status 400."""
+
+    def without_key(route: Route) -> None:
+        headers = {name: value for name, value in route.request.headers.items() if name != "authorization"}
+        route.continue_(headers=headers)
+
+    ui = open_ui(keyed_server)
+    enter(ui, KEY)
+    ui.ready().page.route("**/translate_file", without_key, times=1)
+    ui.open_file("film.srt", CUE.encode())
+    expect_problem(ui, "This server requires an API key.")
+    enter(ui, KEY)
+    expect(ui["download"]).to_have_text("Download film.de.srt")
+
+
 def test_the_limit_of_a_key_is_named_and_not_retried_before_it_ends(
     open_ui: OpenUi, echo_command: list[str], tmp_path: Path
 ) -> None:
