@@ -8,8 +8,6 @@ check finds are reported together.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Set
@@ -24,20 +22,30 @@ from pydantic import (
     model_validator,
 )
 
+from app.bundle_files import read_text, sha256_of
+from app.bundle_golden import golden_problems
 from app.bundle_shortlist import Shortlist, shortlist_problems
 from app.decoding.options import LengthPenalty
 from app.dimensions import Dimensions, decoder_problems
 from app.errors import BundleError
 from app.graph_checks import GraphSizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
-from app.language_pairs import MAX_LANGUAGES, LanguagePair, LanguageTag, ManifestPart, pairs_between
+from app.language_pairs import (
+    MAX_LANGUAGES,
+    LanguagePair,
+    LanguageTag,
+    ManifestPart,
+    pair_problems,
+    pairs_between,
+)
 
 FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights"
 GOLDEN = "golden.jsonl"
-# Bytes of the longest manifest or golden.jsonl that is read, hundreds of times their usual size.
-MAX_TEXT_BYTES = 8_000_000
+# The forms of a model's name and version.
+NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+VERSION = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
 
 class SpecialIds(ManifestPart):
@@ -118,8 +126,8 @@ class Manifest(ManifestPart):
     """
 
     format_version: Literal[1]
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")
+    name: str = Field(pattern=NAME)
+    version: str = Field(pattern=VERSION)
     language_pairs: tuple[LanguagePair, ...] = ()
     languages: dict[LanguageTag, str] | None = Field(default=None, min_length=2, max_length=MAX_LANGUAGES)
     dimensions: Dimensions
@@ -173,13 +181,13 @@ class Golden(ManifestPart):
     """
 
     source: str
-    beam_size: int
+    beam_size: int = Field(ge=1, le=16)
     pair: int = Field(default=0, ge=0)
     ids: dict[Precision, tuple[int, ...]]
 
 
 class Bundle:
-    """A checked bundle. path: its folder."""
+    """A checked bundle. path: its folder; of a bundle that `load_bundle` returns, an absolute path."""
 
     def __init__(self, path: Path, manifest: Manifest, golden: tuple[Golden, ...]) -> None:
         self.path = path
@@ -193,27 +201,13 @@ class Bundle:
         return self.path / name
 
 
-def open_file(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading. Raises OSError for any other kind, without waiting on a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path.name} is not a plain file")
-    return os.fdopen(descriptor, "rb")
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a regular file, in hexadecimal. Raises OSError."""
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
     """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
     choose: selects the only variant that will be loaded; None: check all variants. With a choice, the other variants'
     hashes and graphs and the hashes of `weights/` are not checked. File sizes and the manifest's entries always are.
     """
+    path = path.absolute()
     manifest = read_manifest(path)
     loaded = set(manifest.variants) if choose is None else {choose(manifest)}
     unhashed = set() if choose is None else {*manifest.variants, WEIGHTS} - loaded
@@ -227,13 +221,14 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
         problems += shortlist_problems(path, manifest.shortlist, manifest.files, num_pairs, sizes.vocab_size)
     if problems:
         raise BundleError(path.name, list(dict.fromkeys(problems)))
-    return Bundle(path, manifest, _read_golden(path, len(manifest.language_pairs)))
+    return Bundle(path, manifest, _read_golden(path, manifest))
 
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a bundle's folder. Raises BundleError if it is missing or invalid."""
+    path = path.absolute()  # `.` has no name for the messages
     try:
-        text = _read_text(path / MANIFEST)
+        text = read_text(path / MANIFEST)
     except OSError as error:
         reason = f"{MANIFEST} is missing or unreadable ({error.strerror or error})"
         raise BundleError(path.name, [reason if path.is_dir() else "no such folder"]) from error
@@ -243,11 +238,11 @@ def read_manifest(path: Path) -> Manifest:
         raise BundleError(path.name, _validation_problems(error, MANIFEST)) from error
 
 
-def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
-    """The golden sentences. Raises BundleError if none can be read, or one is invalid or of an unknown pair."""
+def _read_golden(path: Path, manifest: Manifest) -> tuple[Golden, ...]:
+    """The golden sentences. Raises BundleError if none can be read, or one is invalid or contradicts the manifest."""
     sentences, problems = [], []
     try:
-        lines = [line.decode("utf-8") for line in _read_text(path / GOLDEN).splitlines()]
+        lines = [line.decode("utf-8") for line in read_text(path / GOLDEN).splitlines()]
     except (OSError, UnicodeError) as error:
         raise BundleError(path.name, [f"{GOLDEN} cannot be read ({type(error).__name__})"]) from error
     for number, line in enumerate(lines, start=1):
@@ -257,24 +252,12 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
             problems += _validation_problems(error, f"{GOLDEN}: line {number}")
             continue
         sentences.append(golden)
-        if golden.pair >= num_pairs:
-            problems.append(
-                f"{GOLDEN}: line {number}: pair is {golden.pair}: the manifest has {num_pairs} language_pairs"
-            )
+        problems += [f"{GOLDEN}: line {number}: {problem}" for problem in golden_problems(golden, manifest)]
     if not lines:
         problems = [f"{GOLDEN} holds no sentence, so the model cannot be checked"]
     if problems:
         raise BundleError(path.name, problems)
     return tuple(sentences)
-
-
-def _read_text(path: Path) -> bytes:
-    """A whole file of at most MAX_TEXT_BYTES. Raises OSError."""
-    with open_file(path) as file:
-        content = file.read(MAX_TEXT_BYTES + 1)
-    if len(content) > MAX_TEXT_BYTES:
-        raise OSError(f"more than {MAX_TEXT_BYTES} bytes")
-    return content
 
 
 def _validation_problems(error: ValidationError, where: str) -> list[str]:
@@ -354,8 +337,7 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
     if alignment is not None:
         problems += _range_problems("alignment.layer", [alignment.layer], dimensions.num_decoder_layers)
         problems += _range_problems("alignment.heads", alignment.heads, dimensions.num_heads)
-    if len({pair.target_start is None for pair in manifest.language_pairs}) > 1:
-        problems.append("language_pairs: either all have a target_start or none")
+    problems += pair_problems(manifest.language_pairs)
     if dimensions.d_model % dimensions.num_heads:
         problems.append("dimensions: d_model is not a multiple of num_heads")
     starts = manifest.has_target_starts

@@ -12,17 +12,18 @@ from app.settings import PREFIX, Settings
 def find_bundles(settings: Settings) -> list[Path]:
     """The folders of the bundles to serve: those of the settings, or the only bundle in a folder `bundles`.
 
-    `bundles` is searched beside the package (a checkout), in the package, and in the current directory. Raises
-    SettingsError if there is no bundle, or if the settings do not choose one of several.
+    `bundles` is searched beside the package (a checkout), in the package, and in the current directory. The paths are
+    absolute, because `.` has no name for messages. Raises SettingsError if there is no bundle, or if the settings do
+    not choose one of several.
     """
     if settings.bundle is not None:
-        return [settings.bundle]
+        return [settings.bundle.absolute()]
     if settings.bundles:
         return _bundles_in(settings.bundles)
     package = Path(__file__).resolve().parent
     places = dict.fromkeys(folder / "bundles" for folder in (package.parent, package, Path.cwd()))
     for folder_of_bundles in places:
-        found = _bundle_folders(folder_of_bundles)
+        found = bundle_folders(folder_of_bundles)
         if len(found) > 1:
             names = ", ".join(path.name for path in found)
             problem = (
@@ -41,7 +42,8 @@ def _bundles_in(folders: Sequence[Path]) -> list[Path]:
     folders_of_bundles: dict[Path, None] = {}
     problems = []
     for folder in folders:
-        bundles = [folder] if (folder / "manifest.json").is_file() else _bundle_folders(folder)
+        place = folder.absolute()
+        bundles = [place] if (place / "manifest.json").is_file() else bundle_folders(place)
         if not bundles:
             problems.append(f"{PREFIX}BUNDLES: {folder} holds no bundle")
         folders_of_bundles |= dict.fromkeys(bundles)
@@ -50,6 +52,6 @@ def _bundles_in(folders: Sequence[Path]) -> list[Path]:
     return list(folders_of_bundles)
 
 
-def _bundle_folders(folder: Path) -> list[Path]:
-    """The folders in a folder that are bundles, by name."""
-    return sorted(manifest.parent for manifest in folder.glob("*/manifest.json"))
+def bundle_folders(folder: Path) -> list[Path]:
+    """The folders in a folder that are bundles, by name. A name that begins with a dot is an export's work folder."""
+    return sorted(manifest.parent for manifest in folder.glob("[!.]*/manifest.json"))

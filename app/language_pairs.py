@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -18,8 +19,9 @@ class ManifestPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-# A BCP 47 tag.
-LanguageTag = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+# The form of a BCP 47 tag.
+LANGUAGE_TAG = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
+LanguageTag = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
 class LanguagePair(ManifestPart):
@@ -61,3 +63,15 @@ def pairs_between(languages: Mapping[str, str]) -> tuple[LanguagePair, ...]:
         )
         for source, target in itertools.permutations(languages, 2)
     )
+
+
+def pair_problems(pairs: Sequence[LanguagePair]) -> list[str]:
+    """What is wrong with a model's pairs together: a direction twice, or only some with a target_start."""
+    problems = [
+        f"language_pairs: {source} to {target} is there {count} times"
+        for (source, target), count in Counter((pair.source, pair.target) for pair in pairs).items()
+        if count > 1
+    ]
+    if len({pair.target_start is None for pair in pairs}) > 1:
+        problems.append("language_pairs: either all have a target_start or none")
+    return problems

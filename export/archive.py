@@ -31,14 +31,15 @@ def is_archive(path: Path) -> bool:
 def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Path:
     """Unpack into `folder`, and return it, or the only folder in it.
 
-    Raises ArchiveError. Limits and names are checked before a file is written. A damaged archive may leave files.
+    Files that macOS adds are left out. Raises ArchiveError. Limits and names are checked before a file is written. A
+    damaged archive may leave files.
     """
     try:
         if path.name.lower().endswith((".zip", ".argosmodel")):
             with zipfile.ZipFile(path) as archive:
                 entries = ((entry.filename, entry.file_size) for entry in archive.infolist())
                 _check(path, entries, max_bytes, max_files)
-                archive.extractall(folder)
+                archive.extractall(folder, [name for name in archive.namelist() if not _is_of_macos(name)])
         else:
             with tarfile.open(path) as archive:
                 _check(path, _tar_files(path, archive), max_bytes, max_files)
@@ -105,9 +106,9 @@ def _check(path: Path, files: Iterable[tuple[str, int]], max_bytes: int, max_fil
 
     files: names and sizes. None is read after the first that exceeds a limit.
     """
-    num_files = num_bytes = 0
-    for name, size in files:
-        num_files += 1
+    num_bytes, is_empty = 0, True
+    for num_files, (name, size) in enumerate(files, start=1):
+        is_empty = is_empty and _is_of_macos(name)
         num_bytes += size
         if num_files > max_files:
             raise ArchiveError(f"{path} has more than {max_files} files")
@@ -115,8 +116,14 @@ def _check(path: Path, files: Iterable[tuple[str, int]], max_bytes: int, max_fil
             raise ArchiveError(f"{path} unpacks to more than {max_bytes} bytes")
         if Path(name).anchor or ".." in Path(name).parts or "\\" in name:
             raise ArchiveError(f"{path} has a file outside its folder: {name!r}")
-    if not num_files:
+    if is_empty:
         raise ArchiveError(f"{path} has no files")
+
+
+def _is_of_macos(name: str) -> bool:
+    """Whether macOS adds a file of this name to an archive: a file's attributes (`._*`), or the look of a folder."""
+    parts = Path(name).parts
+    return "__MACOSX" in parts or any(part.startswith("._") or part == ".DS_Store" for part in parts)
 
 
 def _tar_files(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[str, int]]:
@@ -135,6 +142,8 @@ def _tar_files(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[str, int]
 def _extract(archive: tarfile.TarFile, folder: Path) -> None:
     """Write the files and folders of an archive that has been checked. Modes, owners and times are not kept."""
     for member in archive:
+        if _is_of_macos(member.name):
+            continue
         target = folder / member.name
         content = archive.extractfile(member)
         if content is None:

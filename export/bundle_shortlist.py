@@ -10,21 +10,19 @@ from pathlib import Path
 from app.bundle import Bundle, load_bundle
 from app.bundle_shortlist import Shortlist
 from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists, write_shortlists
-from export.bundle_writer import (
-    ExportError,
-    check_output,
-    file_entries,
-    replace_folder,
-    sync_folder,
-    write_manifest,
-)
+from export.bundle_writer import file_entries, write_manifest
+from export.output_folder import ExportError, check_output, replace_folder, sync_folder
 
 
-def check_copy(bundle: Bundle, output: Path) -> None:
-    """Raise ExportError as `check_output` does, and for an output inside the bundle, whose copy would never end."""
-    check_output(output)
-    if bundle.path.resolve() in output.resolve().parents:
+def check_copy(bundle: Bundle, output: Path) -> Path:
+    """The folder to replace, as `check_output` returns it.
+
+    Raises ExportError as `check_output` does, and for an output inside the bundle, whose copy would never end.
+    """
+    folder = check_output(output)
+    if bundle.path.resolve() in folder.parents:
         raise ExportError(f"{output} lies in the bundle {bundle.path}: name a folder outside it")
+    return folder
 
 
 def tables_of(bundle: Bundle) -> dict[int, ShortlistTable]:
@@ -44,9 +42,9 @@ def write_with_shortlist(
     does, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
-    check_copy(bundle, output)
-    output.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.resolve().parent) as folder:
+    output = check_copy(bundle, output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         copy = Path(folder) / output.name
         shutil.copytree(bundle.path, copy)
         write_shortlists(copy / SHORTLIST, list(tables.values()))

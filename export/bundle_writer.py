@@ -25,13 +25,13 @@ from app.bundle import (
     Score,
     SpecialIds,
     load_bundle,
-    sha256_of,
 )
 from app.bundle import WEIGHTS as WEIGHTS_FOLDER
+from app.bundle_files import sha256_of
 from app.decoding.options import LengthPenalty
 from app.dimensions import Dimensions
 from app.graphs import GraphPair, GraphSpec, Precision, Variant
-from app.language_pairs import LanguagePair
+from app.language_pairs import LanguagePair, pair_problems
 from app.runtime.memory import release_memory
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.decoder import build_decoder, build_gpu_decoder, is_gpu_decoder_possible
@@ -39,7 +39,9 @@ from export.encoder import build_encoder
 from export.golden import make_golden
 from export.graph import OPSETS
 from export.model_card import Facts, render_card
+from export.names import check_names
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
+from export.output_folder import ExportError, check_output, replace_folder, sync_folder
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
 from model.checkpoint import CONFIG, TARGET_TOKENIZER, WEIGHTS, CheckpointError, load_model, tokenizer_of
@@ -50,10 +52,6 @@ from model.transformer import Transformer, num_parameters
 DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6)
 # The graphs' weights, in each variant's folder.
 WEIGHT_FILE = "weights.bin"
-
-
-class ExportError(ValueError):
-    """The bundle cannot be made, for the reason in the message."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +135,12 @@ def write_bundle(
     the same special ids.
 
     An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
+    Names and the folder are checked first. Behind a symbolic link, the link's folder is replaced.
     on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
     BundleError, EngineFailure.
     """
-    check_output(output)
+    check_request(request)
+    output = check_output(output)
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -155,6 +155,15 @@ def write_bundle(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return load_bundle(output)
+
+
+def check_request(request: BundleRequest) -> None:
+    """Raise ExportError for names that a manifest cannot have, and for a direction that is there twice."""
+    languages = [("--source", request.source), ("--target", request.target)]
+    languages += [("--target", target) for target, _ in request.more_targets]
+    check_names(request.name, request.version, () if request.pairs or request.languages else languages)
+    if problems := pair_problems(request.language_pairs):
+        raise ExportError("; ".join(problems))
 
 
 def write_variant(folder: Path, weights: Weights, precision: Precision) -> Variant:
@@ -228,21 +237,6 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
         for name, path in names.items()
         if name != MANIFEST
     }
-
-
-def check_output(output: Path) -> None:
-    """Raise ExportError if `output` is neither new, empty nor a bundle, is `.` or `..`, or if a parent is a file."""
-    if output.name in ("", ".."):
-        raise ExportError(f"{output} cannot be replaced: name another folder")
-    if (
-        output.exists()
-        and not (output / MANIFEST).is_file()
-        and (not output.is_dir() or any(output.iterdir()))
-    ):
-        raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
-    parent = next(each for each in output.absolute().parents if each.exists())
-    if not parent.is_dir():
-        raise ExportError(f"{parent} is not a folder")
 
 
 def _check_tokenizer(path: Path, config: ModelConfig, tags: Iterable[str]) -> None:
@@ -370,30 +364,3 @@ def _alignment(config: ModelConfig, request: BundleRequest) -> Alignment:
 
 def _special_ids() -> SpecialIds:
     return SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID, unk=UNK_ID)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make all files readable for everyone and flush them to the disk, before the rename makes the bundle visible."""
-    for path in [*sorted(folder.rglob("*")), folder]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def replace_folder(temporary: Path, output: Path) -> None:
-    """Replace the old folder with the new one. If that fails, the old one is restored."""
-    if not output.exists():
-        temporary.replace(output)
-        return
-    old = output.with_name(f".{output.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    output.replace(old)
-    try:
-        temporary.replace(output)
-    except BaseException:  # also Ctrl-C
-        old.replace(output)
-        raise
-    shutil.rmtree(old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,12 +31,11 @@ def precisions_argument(text: str) -> tuple[str, ...]:
 
 
 def alignment_argument(text: str) -> tuple[int, tuple[int, ...]]:
-    """Parse `LAYER:HEAD,HEAD...`. Raises ArgumentTypeError."""
-    layer, _, heads = text.partition(":")
-    try:
-        return int(layer), tuple(int(head) for head in heads.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form LAYER:HEAD,HEAD...") from None
+    """Parse `LAYER:HEAD,HEAD...`, numbers from 0. Raises ArgumentTypeError."""
+    if re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form LAYER:HEAD,HEAD..., numbers from 0")
+    layer, heads = text.split(":")
+    return int(layer), tuple(map(int, heads.split(",")))
 
 
 def add_precisions_argument(parser: argparse.ArgumentParser) -> None:

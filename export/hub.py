@@ -30,7 +30,10 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.bin", "*.
 
 
 class HubError(ValueError):
-    """The hub has no such model, refuses it, or cannot be reached. The message says which, and what helps."""
+    """The hub has no such model, refuses it, or cannot be reached.
+
+    The message says which, what helps, and that the name is no folder.
+    """
 
 
 @dataclass(frozen=True)
@@ -55,32 +58,36 @@ def fetch(name: str, revision: str | None = None) -> FetchedModel:
     import httpx2
     from huggingface_hub import constants, errors
 
+    no_folder = f"{name} is no folder here, and"  # the name may be meant as a path
     try:
         folder = _download(name, FILES, revision)
         if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
             _download(name, PICKLES, folder.name)
     except errors.GatedRepoError as error:
         raise HubError(
-            f"{name} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"
+            f"{no_folder} the hub's model is gated: accept its conditions on its page, and set HF_TOKEN to a token "
+            "that may read it"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise HubError(f"--revision: {name} has no branch, tag or commit {revision or 'main'}") from error
+        raise HubError(
+            f"{no_folder} the hub's model has no branch, tag or commit {revision or 'main'} (--revision)"
+        ) from error
     except errors.RepositoryNotFoundError as error:
         raise HubError(
-            f"the hub has no {name}; if it is private, set HF_TOKEN to a token that may read it"
+            f"{no_folder} the hub has no such model; if it is private, set HF_TOKEN to a token that may read it"
         ) from error
     except errors.LocalEntryNotFoundError as error:
         where = (
             "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
         )
         raise HubError(
-            f"{where}, and the cache does not have all files of {name}: "
+            f"{no_folder} the cache does not have all its files ({where}): "
             "copy the model's folder from a machine that has it, and give the folder's path in place of the name"
         ) from error
     except errors.HfHubHTTPError as error:
-        raise HubError(f"{name}: the hub answers {error.response.status_code}") from error
+        raise HubError(f"{no_folder} the hub answers {error.response.status_code}") from error
     except httpx2.TransportError as error:
-        raise HubError(f"{name}: the connection to {constants.ENDPOINT} failed: {error}") from error
+        raise HubError(f"{no_folder} the connection to {constants.ENDPOINT} failed: {error}") from error
     return FetchedModel(folder, folder.name)
 
 

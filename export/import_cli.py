@@ -49,7 +49,6 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "model",
-        type=Path,
         metavar="MODEL",
         help="a folder, an archive (.zip, .argosmodel, .tar.gz, .tar), or a name on the Hugging Face hub, such as "
         "Helsinki-NLP/opus-mt-en-de, of one of four kinds. "
@@ -105,17 +104,36 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
+    from export.output_folder import check_output
+
+    name = _name(args)
+    check_output(args.output)
     with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
-        return _import(args, _locate(args, Path(folder)), Path(folder) / "checkpoint")
+        return _import(args, name, _locate(args, Path(folder)), Path(folder) / "checkpoint")
+
+
+def _name(args: argparse.Namespace) -> str:
+    """The bundle's name. Raises ExportError for a name, a version or a language that no bundle can have."""
+    from export.names import ALLOWED_IN_NAME, check_names, is_name
+
+    name = args.name
+    if name is None:
+        title = Path(args.model).resolve().name
+        name = next((title[: -len(end)] for end in SUFFIXES if title.lower().endswith(end)), title).lower()
+        if not is_name(name):
+            raise ValueError(f"--name is needed: {name!r}, of MODEL, is not of {ALLOWED_IN_NAME}")
+    languages = [("--source", args.source)] if args.source is not None else []
+    check_names(name, args.model_version, [*languages, *(("--target", target) for target, _ in args.target)])
+    return str(name)
 
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model's folder. title: the model's name for the model card. name: the default name of its bundle."""
+    """A model's folder. place: the path or the name that the user gave. title: the name for the model card."""
 
     folder: Path
+    place: str
     title: str
-    name: str
 
 
 def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
@@ -123,12 +141,12 @@ def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
 
     temporary: a folder for unpacked files.
     """
-    path: Path = args.model
-    is_on_hub = is_hub_name(str(path))
+    # `./a/b` and `a/b/` are no names on the hub. A Path would make both `a/b`.
+    is_on_hub, path = is_hub_name(args.model), Path(args.model)
     if path.exists() or not is_on_hub:
         if not path.exists():
             raise ValueError(
-                f"{path} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
+                f"{args.model} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
             )
         if not path.is_dir() and not is_archive(path):
             raise ValueError(f"{path} is neither a folder nor an archive ({', '.join(SUFFIXES)})")
@@ -137,24 +155,22 @@ def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
         if is_on_hub:
             print(f"{path} exists here, so the model is not fetched from the hub", file=sys.stderr)
         folder = unpack(path, temporary / "archive") if is_archive(path) else path
-        title = path.resolve().name
-        return FoundModel(with_gzip_unpacked(folder, temporary / "files"), title, _without_suffix(title))
-    fetched = fetch(str(path), args.revision)
-    return FoundModel(fetched.folder, f"{path} (commit {fetched.commit})", path.name)
+        return FoundModel(with_gzip_unpacked(folder, temporary / "files"), str(path), path.resolve().name)
+    fetched = fetch(args.model, args.revision)
+    return FoundModel(fetched.folder, args.model, f"{args.model} (commit {fetched.commit})")
 
 
-def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> int:
+def _import(args: argparse.Namespace, name: str, found: FoundModel, checkpoint: Path) -> int:
     """Read the model, write it to the folder `checkpoint`, and export that checkpoint as a bundle."""
     from app.bundle import Training
     from app.runtime.memory import release_memory
-    from export.bundle_writer import BundleRequest, check_output, write_bundle
+    from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import Facts, described_pairs
     from model.checkpoint import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS, write_folder
 
-    model, kind = _read(found.folder, args.max_length)
+    model, kind = _read(found, args.max_length)
     for note in model.notes:
         print(note, file=sys.stderr)
-    name = args.name or found.name.lower()
     request = BundleRequest(
         name=name,
         version=args.model_version,
@@ -187,7 +203,6 @@ def _import(args: argparse.Namespace, found: FoundModel, checkpoint: Path) -> in
     write_folder(checkpoint, files)
     model.state.clear()  # the export reads the weights from the disk
     release_memory()
-    check_output(args.output)
     output = args.output if model.shortlist is None else checkpoint.with_name("bundle")
     bundle = write_bundle(
         checkpoint, output, request, on_progress=lambda stage: print(stage, file=sys.stderr)
@@ -213,11 +228,17 @@ def _with_shortlist(bundle: Bundle, output: Path, shortlist: ImportedShortlist) 
     return load_bundle(output)
 
 
-def _without_suffix(name: str) -> str:
-    return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
+def _read(found: FoundModel, max_length: int) -> tuple[ImportedModel, str]:
+    """`_read_folder`, whose errors name the place that the user gave, not a folder of unpacked files."""
+    from model.imported import UnusableModel
+
+    try:
+        return _read_folder(found.folder, max_length)
+    except UnusableModel as error:
+        raise UnusableModel(Path(found.place), error.problems) from error
 
 
-def _read(source: Path, max_length: int) -> tuple[ImportedModel, str]:
+def _read_folder(source: Path, max_length: int) -> tuple[ImportedModel, str]:
     """Read the model in a folder, and detect its format from its files. Raises UnusableModel."""
     from model.ctranslate2_files import is_ctranslate2, read_ctranslate2
     from model.m2m import is_m2m, read_m2m

@@ -119,12 +119,14 @@ def _scores(manifest: Manifest) -> str:
 
 def _training(manifest: Manifest) -> tuple[str, ...]:
     training = manifest.training
-    if not training.data:
+    if not training.commit:
         return ("Trained elsewhere. The bundle does not record how, or on which data.",)
     return f"{training.num_steps:,} steps, by the code of commit `{training.commit}`.", _data(manifest)
 
 
 def _data(manifest: Manifest) -> str:
+    if not manifest.training.data:
+        return "The data is not recorded."
     rows = [(data.name, f"{data.num_pairs:,}", data.licence) for data in manifest.training.data]
     return _table(("corpus", "pairs", "licence"), rows)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from app.runtime.interface import Floats, Int32s, Runner, StepInput
@@ -111,6 +112,18 @@ def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Parit
         for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
     ]
     return float(np.max(differences))
+
+
+def summed_differences(
+    model: Transformer, runner: Runner, pairs: Sequence[ParityPair]
+) -> tuple[npt.NDArray[np.float64], int]:
+    """The sum of each subword's differences over all positions, (vocab_size,), and the number of positions."""
+    sums, num_positions = np.zeros(model.config.vocab_size), 0
+    for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
+        one_shot = one_shot_log_probabilities(model, pair)
+        sums += np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot, LEAST)).sum(0)
+        num_positions += len(one_shot)
+    return sums, num_positions
 
 
 def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:

@@ -108,6 +108,7 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"{output.parent} cannot be made ({error.strerror})") from error
+    output = output.resolve()  # behind a symbolic link, the link's folder is replaced, and the link stays
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:

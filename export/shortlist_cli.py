@@ -126,7 +126,7 @@ def run_shortlist(args: argparse.Namespace) -> int:
 
 def _directions(args: argparse.Namespace, manifest: Manifest) -> dict[int, bool]:
     """The index of each of the manifest's directions that the pairs have, and whether the pairs are reversed for it."""
-    from export.bundle_writer import ExportError
+    from export.output_folder import ExportError
 
     first = manifest.language_pairs[0]
     source, target = args.source or first.source, args.target or first.target

@@ -5,21 +5,19 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from app.bundle import WEIGHTS, Bundle, Golden, Score, load_bundle
-from app.bundle_tokenizers import source_tokenizer
+from app.bundle import GOLDEN, WEIGHTS, Bundle, Golden, load_bundle
+from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
+from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
-from app.language_pairs import LanguagePair
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
-from app.text.tokenizer import Tokenizer
 from export.bundle_writer import dimensions_of, file_entries, write_variant
 from export.golden import (
     NUM_ROWS,
@@ -31,14 +29,18 @@ from export.golden import (
     translate_golden,
     translate_ids,
 )
-from export.parity import ParityPair, largest_difference, mean_target_difference, random_pairs
+from export.parity import (
+    ParityPair,
+    largest_difference,
+    mean_target_difference,
+    random_pairs,
+    summed_differences,
+)
 from export.report import Check, Report
+from export.verify_scores import Scorer
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
 from model.config import BOS_ID
-from model.corpus import Pair as TextPair
-from model.corpus import read_data
-from model.evaluate import score
 from model.search import Penalty, Started, beam_search, greedy_search
 from model.transformer import Transformer
 
@@ -46,11 +48,13 @@ from model.transformer import Transformer
 # distribution after random subwords is compared. Random subwords have larger hidden values than a text. fp16 has 11
 # bits of precision, so a hidden value of 50 can be 0.016 off. If a limit is larger, a wrong graph may pass.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
-# The largest allowed mean difference of int8, over the golden translations' subwords. Graphs with wrong weights exceed
-# it by far.
+# The largest allowed mean difference of int8, over the golden translations' subwords. Graphs with another model's
+# weights exceed it by far. Wrong weights of subwords that the golden sentences lack do not change it.
 MAX_MEAN_DIFFERENCE = 0.1
-# BLEU points that int8 may lose against fp32.
-MAX_BLEU_LOSS = 0.3
+# The largest allowed mean difference of int8 for any one subword, over the positions of random batches. Right weights
+# gave at most 0.09 (the bundled model), and one wrong row of the output's weights at least 0.7. If the limit is larger,
+# a wrong row may pass.
+MAX_SUBWORD_DIFFERENCE = 0.4
 # Share of golden sentences that the native kernels may decode differently. The server's start has the same limit by
 # default (TRANSDUCE_GOLDEN_MIN_SHARE).
 MAX_NATIVE_DIFFERENT = 0.2
@@ -79,20 +83,25 @@ def verify(path: Path, options: VerifyOptions) -> Report:
     """Make every comparison that the bundle and the options allow.
 
     Raises BundleError, CheckpointError, CorpusError and TokenizerError for an unusable bundle, checkpoint, test set or
-    sentence of a test set.
+    sentence of a test set. A golden sentence that cannot be translated is a BundleError with its line.
     """
     torch.set_num_threads(options.num_threads)
     bundle = load_bundle(path)
     model = load_model(options.checkpoint or path / WEIGHTS)
-    if dimensions_of(model.config) != bundle.manifest.dimensions:
+    manifest = bundle.manifest
+    if dimensions_of(model.config) != manifest.dimensions:
         raise CheckpointError("the checkpoint and the bundle have different dimensions")
+    longest = max(manifest.max_source_length, manifest.max_target_length + manifest.has_target_starts)
+    if model.config.max_length < longest:
+        raise CheckpointError(
+            f"the checkpoint has {model.config.max_length} positions, and the bundle needs {longest}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         verification = _Verification(bundle, _reference(bundle, model, options, Path(folder)), model, options)
         checks = list(tqdm(verification.checks(), desc="verify", unit=" checks"))
-        scores, data_checks = verification.test_sets()
+        scores, data_checks = verification.scorer.test_sets()
     checks += data_checks
     skipped = () if options.data else ("BLEU of int8 against fp32: no --data was given",)
-    manifest = bundle.manifest
     return Report(manifest.name, manifest.version, tuple(checks), skipped, tuple(scores))
 
 
@@ -110,29 +119,8 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
     return Bundle(folder, bundle.manifest.model_copy(update=update), ())
 
 
-def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
-    """The check of int8's loss on a test set. A gain, which chance may cause, passes."""
-    loss = fp32 - int8
-    detail = f"{int8:.2f}, fp32 {fp32:.2f}, largest loss {MAX_BLEU_LOSS}"
-    return Check(f"int8 BLEU on {name}", loss <= MAX_BLEU_LOSS, detail, loss, MAX_BLEU_LOSS)
-
-
-def truncated(ids: tuple[int, ...], limit: int, *, num_last: int) -> tuple[int, ...]:
-    """A source's ids, at most `limit` of them. The last `num_last`, the end token and the tag, are kept."""
-    return ids if len(ids) <= limit else (*ids[: limit - num_last], *ids[len(ids) - num_last :])
-
-
 def _name(check: str, kernels: Kernels) -> str:
     return f"{check}, native kernels" if kernels == "native" else check
-
-
-@dataclass(frozen=True)
-class _TestSet:
-    """Source texts of one direction, and a reference translation of each."""
-
-    name: str
-    sources: list[str]
-    references: list[str]
 
 
 class _Verification:
@@ -142,8 +130,9 @@ class _Verification:
         self._bundle = bundle
         self._model = model
         self._options = options
-        self._source_tokenizer = source_tokenizer(bundle)
-        self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
+        self._is_rounded = reference is not bundle and options.checkpoint is None
+        self._source_tokenizer, self._target_tokenizer = load_tokenizers(bundle)
+        self._check_golden_lengths()
         # A bundle of a small max_source_length may have golden sentences of its own.
         self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest) or [
             self._golden_source(line) for line in bundle.golden
@@ -157,6 +146,15 @@ class _Verification:
             kernels: self._load(reference, "fp32", kernels)
             for kernels in usable_kernels(reference.manifest.variants["fp32"])
         }
+
+    @property
+    def scorer(self) -> Scorer:
+        """What scores test sets, with the kernels that a server on this machine uses."""
+        runners = {precision: runner for (precision, _), runner in self._runners.items()}
+        runners = {**runners, "fp32": [*self._references.values()][-1]}
+        return Scorer(
+            self._bundle.manifest, (self._source_tokenizer, self._target_tokenizer), runners, self._options
+        )
 
     def _load(self, bundle: Bundle, precision: Precision, kernels: Kernels) -> LoadedRunner:
         return load_runner(
@@ -172,9 +170,7 @@ class _Verification:
         """Comparisons that need no test set, with all kernels that can run on this machine."""
         for kernels, runner in self._references.items():
             yield self._log_probabilities("fp32", kernels, runner)
-        for (precision, kernels), runner in self._runners.items():
-            if precision == "fp16":
-                yield self._log_probabilities(precision, kernels, runner)
+        yield from self._log_probabilities_of_variants()
         for kernels, runner in self._references.items():
             for beam_size in (1, 4):
                 yield self._same_ids(beam_size, kernels, runner)
@@ -185,26 +181,55 @@ class _Verification:
                 yield self._golden_scores(kernels, runner)
                 yield self._alone_and_batched(kernels, runner)
 
-    def _log_probabilities(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare log-probabilities on random batches: the runner step by step, PyTorch in one forward pass."""
+    def _log_probabilities_of_variants(self) -> Iterator[Check]:
+        """Comparisons on random batches. The own fp32 graphs are left out if they are the reference."""
+        for (precision, kernels), runner in self._runners.items():
+            if precision == "int8":
+                yield self._subwords(kernels, runner)
+            elif precision == "fp16":
+                yield self._log_probabilities(precision, kernels, runner)
+            elif self._is_rounded:
+                yield self._log_probabilities(precision, kernels, runner, is_rounded=True)
+
+    def _random_batches(self) -> Iterator[list[ParityPair]]:
+        """The same NUM_BATCHES batches in every call."""
         random_numbers = np.random.default_rng(self._options.seed)
-        config = self._model.config
-        value = 0.0
+        manifest = self._bundle.manifest
+        longest = min(MAX_RANDOM_LENGTH, manifest.max_source_length, manifest.max_target_length)
         for _ in range(NUM_BATCHES):
             pairs = random_pairs(
                 random_numbers,
                 num_pairs=PAIRS_A_BATCH,
-                vocab_size=config.vocab_size,
-                max_length=min(MAX_RANDOM_LENGTH, self._bundle.manifest.max_target_length),
+                vocab_size=self._model.config.vocab_size,
+                max_length=longest,
                 max_first_step=8,
             )
-            pairs = [replace(pair, start_id=self._golden_sources[0].start_id) for pair in pairs]
+            yield [replace(pair, start_id=self._golden_sources[0].start_id) for pair in pairs]
+
+    def _log_probabilities(
+        self, precision: Precision, kernels: Kernels, runner: LoadedRunner, *, is_rounded: bool = False
+    ) -> Check:
+        """Compare log-probabilities on random batches: the runner step by step, PyTorch in one forward pass.
+
+        is_rounded: whether only PyTorch's weights are rounded to fp16.
+        """
+        value = 0.0
+        for pairs in self._random_batches():
             value = float(np.maximum(value, largest_difference(self._model, runner, pairs)))
-        limit = TOLERANCES[precision]
+        limit = TOLERANCES["fp16" if is_rounded else precision]
         detail = (
             f"largest difference {value:.1e}, limit {limit:.0e}, {NUM_BATCHES * PAIRS_A_BATCH} ragged pairs"
         )
-        return Check(_name(f"{precision} log-probabilities", kernels), value <= limit, detail, value, limit)
+        name = f"{precision} log-probabilities" + ", the bundle's own graphs" * is_rounded
+        return Check(_name(name, kernels), value <= limit, detail, value, limit)
+
+    def _subwords(self, kernels: Kernels, runner: LoadedRunner) -> Check:
+        """Compare int8's log-probabilities of each subword, in the mean over the positions of the random batches."""
+        found = [summed_differences(self._model, runner, pairs) for pairs in self._random_batches()]
+        means = sum(sums for sums, _ in found) / sum(number for _, number in found)
+        value, limit = float(np.max(means)), MAX_SUBWORD_DIFFERENCE
+        detail = f"the worst subword's differs by {value:.3f} on average, limit {limit}"
+        return Check(_name("int8 log-probabilities", kernels), value <= limit, detail, value, limit)
 
     def _same_ids(self, beam_size: int, kernels: Kernels, runner: LoadedRunner) -> Check:
         """Compare the reference search in PyTorch with the engine over the fp32 graphs, on the golden sentences."""
@@ -244,16 +269,42 @@ class _Verification:
 
         Native kernels may choose another subword where two log-probabilities are nearly equal.
         """
-        lines = [line for line in self._bundle.golden if precision in line.ids]
-        cases = [(self._golden_source(line), line.beam_size) for line in lines]
-        found = translate_golden(runner, self._bundle.manifest, cases)
+        lines = self._bundle.golden
+        found = self._translated(runner, [(self._golden_source(line), line.beam_size) for line in lines])
         different = sum(ids != line.ids[precision] for ids, line in zip(found, lines, strict=True))
-        detail = (
-            f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has no ids"
-        )
+        detail = f"{different} of {len(lines)} differ from {GOLDEN}"
         limit = 0 if kernels == "standard" else int(MAX_NATIVE_DIFFERENT * len(lines))
         name = _name(f"{precision} golden ids", kernels)
-        return Check(name, bool(lines) and different <= limit, detail, different, limit)
+        return Check(name, different <= limit, detail, different, limit)
+
+    def _translated(
+        self, runner: LoadedRunner, cases: Sequence[tuple[GoldenSource, int]]
+    ) -> list[tuple[int, ...]]:
+        """The translations of all golden lines. Raises BundleError with the first line that cannot be translated."""
+        manifest = self._bundle.manifest
+        try:
+            return translate_golden(runner, manifest, cases)
+        except (RequestError, EngineFailure) as failure:
+            for number, case in enumerate(cases, start=1):
+                try:
+                    translate_golden(runner, manifest, [case])
+                except (RequestError, EngineFailure) as error:
+                    raise self._line_error(number, error.message) from error
+            raise BundleError(self._bundle.path.name, [f"{GOLDEN}: {failure.message}"]) from failure
+
+    def _check_golden_lengths(self) -> None:
+        """Raise BundleError for a golden sentence or a golden translation that is longer than the model takes."""
+        manifest = self._bundle.manifest
+        limits = manifest.max_source_length, manifest.max_target_length - 1
+        for number, line in enumerate(self._bundle.golden, start=1):
+            lengths = len(self._ids_of(line)), max(map(len, line.ids.values()))
+            for name, length, limit in zip(("source", "ids"), lengths, limits, strict=True):
+                if length > limit:
+                    problem = f"{name} has {length} subwords: the model takes at most {limit}"
+                    raise self._line_error(number, problem)
+
+    def _line_error(self, number: int, problem: str) -> BundleError:
+        return BundleError(self._bundle.path.name, [f"{GOLDEN}: line {number}: {problem}"])
 
     def _golden_source(self, line: Golden) -> GoldenSource:
         return GoldenSource(line.source, line.pair, self._ids_of(line), self._start_id_of(line))
@@ -269,7 +320,6 @@ class _Verification:
 
     def _golden_scores(self, kernels: Kernels, runner: LoadedRunner) -> Check:
         """Compare the scores of int8's golden translations with PyTorch's scores of them."""
-        lines = [line for line in self._bundle.golden if "int8" in line.ids]
         pairs = [
             ParityPair(
                 np.array(self._ids_of(line), np.int32),
@@ -277,9 +327,9 @@ class _Verification:
                 first_step=0,
                 start_id=self._start_id_of(line),
             )
-            for line in lines
+            for line in self._bundle.golden
         ]
-        value = mean_target_difference(self._model, runner, pairs) if pairs else float("nan")
+        value = mean_target_difference(self._model, runner, pairs)
         detail = f"a subword's log-probability differs by {value:.3f} on average, limit {MAX_MEAN_DIFFERENCE}"
         name, limit = _name("int8 golden scores", kernels), MAX_MEAN_DIFFERENCE
         return Check(name, value <= limit, detail, value, limit)
@@ -296,69 +346,3 @@ class _Verification:
         )
         detail = f"{different} of {len(sources)} sentences differ alone and in a batch"
         return Check(_name("int8 alone and in a batch", kernels), different == 0, detail, different, 0)
-
-    def test_sets(self) -> tuple[list[Score], list[Check]]:
-        """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
-
-        Uses the kernels that a server on this machine uses. A test set's columns are source and target of the first
-        language pair. They are swapped for a pair that is the reverse of the first one.
-        """
-        scores: list[Score] = []
-        checks: list[Check] = []
-        for specification in self._options.data:
-            texts = list(islice(read_data(specification), self._options.limit))
-            name = Path(specification).name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
-            for number, pair in enumerate(self._bundle.manifest.language_pairs):
-                test_set = self._test_set(name, number, texts)
-                if test_set is None:
-                    continue
-                found = self._scores(test_set, pair)
-                scores += found.values()
-                if "int8" in found:
-                    checks.append(bleu_check(test_set.name, int8=found["int8"].bleu, fp32=found["fp32"].bleu))
-        return scores, checks
-
-    def _test_set(self, name: str, number: int, texts: Sequence[TextPair]) -> _TestSet | None:
-        """The test set for one of the manifest's pairs; None if the pair has other languages."""
-        pairs = self._bundle.manifest.language_pairs
-        first, pair = pairs[0], pairs[number]
-        label = name if len(pairs) == 1 else f"{name}, {pair.source} to {pair.target}"
-        sources, targets = [text.source for text in texts], [text.target for text in texts]
-        if (pair.source, pair.target) == (first.source, first.target):
-            return _TestSet(label, sources, targets)
-        if (pair.source, pair.target) == (first.target, first.source):
-            return _TestSet(label, targets, sources)
-        return None
-
-    def _scores(self, test_set: _TestSet, pair: LanguagePair) -> dict[Precision, Score]:
-        """Scores of each precision except fp16, which is for GPUs."""
-        runners = {precision: runner for (precision, _), runner in self._runners.items()}
-        runners = {**runners, "fp32": [*self._references.values()][-1]}
-        return {
-            precision: self._score(test_set, pair, precision, runner)
-            for precision, runner in runners.items()
-            if precision != "fp16"
-        }
-
-    def _score(
-        self, test_set: _TestSet, pair: LanguagePair, precision: Precision, runner: LoadedRunner
-    ) -> Score:
-        """Translate a test set with the server's engine, its sentences unsplit, and score it."""
-        beam_size = self._options.beam_size
-        encoded = [
-            self._source_tokenizer.encode_tagged(text, pair.source_prefix) for text in test_set.sources
-        ]
-        manifest = self._bundle.manifest
-        num_last = manifest.ends_source + (manifest.tag_follows_source and pair.source_prefix is not None)
-        fitting = [truncated(e.ids, manifest.max_source_length, num_last=num_last) for e in encoded]
-        options = golden_options(manifest, beam_size)
-        starts = [start_id_of(self._target_tokenizer, pair)] * len(fitting)
-        found = translate_ids(
-            runner, fitting, options, starts=starts, progress=f"{test_set.name} {precision}"
-        )
-        texts = [
-            self._target_tokenizer.decode(ids, source.verbatim_spans).text
-            for ids, source in zip(found, encoded, strict=True)
-        ]
-        scores = score(texts, test_set.references)
-        return Score(test_set=test_set.name, precision=precision, beam_size=beam_size, **vars(scores))

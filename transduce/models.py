@@ -82,11 +82,12 @@ def run_models(args: argparse.Namespace) -> int:
     Raises FileNotFoundError if there is no bundle.
     """
     from app.bundle import MANIFEST, load_bundle, read_manifest
+    from app.bundle_folders import bundle_folders
     from app.errors import BundleError
 
     folder: Path = args.folder
     is_bundle = (folder / MANIFEST).is_file()
-    folders = [folder] if is_bundle else sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    folders = [folder] if is_bundle else bundle_folders(folder)
     if not folders:
         raise FileNotFoundError(f"{folder} holds no bundle")
     found, has_problems = [], False

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,19 @@ def set_field(path: str, value: Any) -> Change:
     return apply
 
 
+def set_golden(**fields: Any) -> Change:
+    """A change of fields of the second golden sentence."""
+
+    def apply(bundle: Path) -> None:
+        file = bundle / "golden.jsonl"
+        first, second, *others = file.read_text("utf-8").splitlines()
+        changed = json.dumps(json.loads(second) | fields)
+        file.write_text("\n".join([first, changed, *others, ""]), "utf-8")
+        update_hashes(bundle)
+
+    return apply
+
+
 def move_graphs(bundle: Path) -> None:
     """Rename the folder of the int8 graphs, also in the manifest."""
     (bundle / "int8").rename(bundle / "other")
@@ -74,6 +87,32 @@ def set_weight(value: float) -> Change:
         begin = int(place["offset"]) + 64
         content[begin : begin + 4] = np.array(value, "<f4").tobytes()
         (bundle / "int8" / "weights.bin").write_bytes(content)
+        update_hashes(bundle)
+
+    return apply
+
+
+def negate_rows(precision: str, ids: Sequence[int]) -> Change:
+    """A change of the sign of these subwords' weights in the tables of a variant: of inputs and of outputs."""
+
+    def apply(bundle: Path) -> None:
+        manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+        shape = [manifest["dimensions"][name] for name in ("vocab_size", "d_model")]
+        dtype = np.dtype(np.int8 if precision == "int8" else "<f4")
+        content = bytearray((bundle / precision / "weights.bin").read_bytes())
+        tables = {
+            int(table.external_data["offset"]): list(table.shape)
+            for path in (bundle / precision).glob("*.onnx")
+            for table in read_graph(path).initializers
+            if sorted(table.shape) == sorted(shape)
+        }
+        for begin, found in tables.items():
+            table = np.frombuffer(content, dtype, math.prod(shape), begin).reshape(
+                found
+            )  # a view of the content
+            rows = table if found == shape else table.T
+            rows[ids] = np.negative(rows[ids])
+        (bundle / precision / "weights.bin").write_bytes(content)
         update_hashes(bundle)
 
     return apply

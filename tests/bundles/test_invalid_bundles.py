@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.bundle import load_bundle, open_file
+from app.bundle import load_bundle
+from app.bundle_files import open_file
 from app.bundle_tokenizers import load_tokenizers
 from app.decoding.validation import MAX_ALPHA
 from app.errors import BundleError
@@ -25,6 +26,7 @@ from tests.bundles.damage import (
     put_folder,
     put_pipe,
     set_field,
+    set_golden,
     set_weight,
     update_hashes,
     write,
@@ -34,6 +36,13 @@ from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE
 SERVE = ["transduce", "serve"]
 HUGE = (99_999, 2**31, 2**62)
 VAST = (2**31, 2**62, 2**90)
+
+EN_DE = {"source": "en", "target": "de"}
+
+
+def ids_of(*ids: int) -> dict[str, list[int]]:
+    return {precision: list(ids) for precision in ("int8", "fp16", "fp32")}
+
 
 DIMENSIONS = [
     Damage(f"{field}={value}", set_field(f"dimensions.{field}", value), message)
@@ -70,6 +79,12 @@ OTHERS = [
     Damage("another aligned layer", set_field("alignment.layer", 1), "alignment.layer is 1, and int8/native"),
     Damage("aligned heads", set_field("alignment.heads", [99, -1]), "alignment.heads: [99, -1]"),
     Damage("aligned heads twice", set_field("alignment.heads", [0, 0]), "alignment.heads: [0, 0]"),
+    Damage("a pair twice", set_field("language_pairs", [EN_DE, EN_DE]), "en to de is there 2 times"),
+    Damage(
+        "a pair with two tags",
+        set_field("language_pairs", [EN_DE, EN_DE | {"source_prefix": "x"}, EN_DE | {"source": "fr"}]),
+        "en to de is there 2 times",
+    ),
     Damage("no alignment", set_field("alignment", None), "unexpected output alignment"),
     Damage("alpha", set_field("decoding.alpha", float("nan")), "decoding.alpha"),
     Damage("alpha large", set_field("decoding.alpha", MAX_ALPHA + 1), "decoding.alpha"),
@@ -87,6 +102,17 @@ OTHERS = [
         "other/native_encoder.onnx is not in the folder int8/ of its variant",
     ),
     Damage("no golden sentence", write("golden.jsonl", b""), "golden.jsonl holds no sentence"),
+    *(
+        Damage(f"golden: {name}", set_golden(**fields), f"golden.jsonl: line 2: {message}")
+        for name, fields, message in (
+            ("pair", {"pair": 1}, "pair is 1: the manifest has 1 language_pairs"),
+            ("no beam", {"beam_size": 0}, "beam_size: Input should be greater than or equal to 1"),
+            ("wide beam", {"beam_size": 17}, "beam_size: Input should be less than or equal to 16"),
+            ("no fp16", {"ids": {"int8": [9], "fp32": [9]}}, "ids has no fp16"),
+            ("large id", {"ids": ids_of(VOCAB_SIZE)}, "ids.int8 has an id that is not from 0 to 399"),
+            ("negative id", {"ids": ids_of(-1)}, "ids.fp32 has an id that is not from 0 to 399"),
+        )
+    ),
     Damage("golden: blank", write("golden.jsonl", b"\n"), "golden.jsonl: line 1: it: "),
     Damage("golden: not JSON", write("golden.jsonl", b"{}\nx\n"), "golden.jsonl: line 1: source: "),
     Damage("golden: not UTF-8", write("golden.jsonl", b"\xff"), "golden.jsonl cannot be read"),

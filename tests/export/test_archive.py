@@ -43,6 +43,28 @@ def test_files_and_the_only_folder_are_found(write: object, name: str, tmp_path:
     assert inner == tmp_path / "inner" / "top"
 
 
+MACOS = ["__MACOSX/top/._a", "__MACOSX/._top", "top/._a", "top/.DS_Store", ".DS_Store", "._top"]
+
+
+@pytest.mark.parametrize(("write", "name"), WRITERS)
+def test_files_that_macos_adds_are_left_out(write: object, name: str, tmp_path: Path) -> None:
+    assert callable(write)
+    files = {"top/a": b"1", "top/b": b"2", **dict.fromkeys(MACOS, b"x")}
+    found = unpack(write(tmp_path / name, files), tmp_path / "out")
+    assert found == tmp_path / "out" / "top"
+    assert {path.name: path.read_bytes() for path in found.iterdir()} == {"a": b"1", "b": b"2"}
+    with pytest.raises(ArchiveError, match="has no files"):
+        unpack(write(tmp_path / name, dict.fromkeys(MACOS, b"x")), tmp_path / "none")
+
+
+def test_an_error_of_an_archives_model_names_the_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_zip(tmp_path / "m.zip", {"top/config.json.gz": gzip.compress(b"{}")})
+    assert main(["import", str(path), "--output", str(tmp_path / "out"), "--licence", "MIT"]) == 1
+    assert f"transduce import: {path} cannot be imported: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("write", "name"), WRITERS)
 @pytest.mark.parametrize("evil", ["../out", "/tmp/transduce-out", "a/../../out"])
 def test_a_file_outside_the_folder_is_refused(write: object, name: str, evil: str, tmp_path: Path) -> None:

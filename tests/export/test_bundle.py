@@ -22,8 +22,9 @@ from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import Tokenizer
-from export.bundle_writer import ExportError, replace_folder, write_bundle
+from export.bundle_writer import write_bundle
 from export.model_card import render_card
+from export.output_folder import ExportError, replace_folder
 from export.portable import FormatError, read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
@@ -77,6 +78,26 @@ def test_the_cards_longest_source_has_neither_end_token_nor_tag(
     manifest = load_bundle(tiny / "bundle").manifest.model_copy(update=changes)
     card = render_card(bundle_request().facts, manifest, num_parameters=1)
     assert f"| longest source | {longest} subwords |" in card
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data": ()}, "0 steps, by the code of commit `" + "0" * 40 + "`.\n\nThe data is not recorded.\n"),
+        (
+            {"data": (), "commit": ""},
+            "Trained elsewhere. The bundle does not record how, or on which data.\n",
+        ),
+    ],
+)
+def test_the_card_says_what_is_recorded_of_the_training(
+    changes: dict[str, object], expected: str, tiny: Path
+) -> None:
+    manifest = load_bundle(tiny / "bundle").manifest
+    training = manifest.training.model_copy(update=changes)
+    changed = manifest.model_copy(update={"training": training})
+    card = render_card(bundle_request().facts, changed, num_parameters=1)
+    assert f"## Training\n\n{expected}" in card
 
 
 def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:

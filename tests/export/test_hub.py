@@ -123,7 +123,8 @@ def test_the_search_of_marians_own_files_is_fetched(
 
 def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
     expected = (
-        f"{GATED} is gated: accept its conditions on its page, and set HF_TOKEN to a token that may read it"
+        f"{GATED} is no folder here, and the hub's model is gated: accept its conditions on its page, and set HF_TOKEN "
+        "to a token that may read it"
     )
     assert last_line(run(GATED)) == expected
     assert not (tmp_path / "out").exists()
@@ -138,9 +139,13 @@ def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: P
         (
             "Helsinki-NLP/nothing",
             (),
-            "the hub has no Helsinki-NLP/nothing; if it is private, set HF_TOKEN to a",
+            "Helsinki-NLP/nothing is no folder here, and the hub has no such model; if it is private, set HF_TOKEN",
         ),
-        (NAME, ("--revision", "v9"), f"--revision: {NAME} has no branch, tag or commit v9"),
+        (
+            NAME,
+            ("--revision", "v9"),
+            f"{NAME} is no folder here, and the hub's model has no branch, tag or commit v9",
+        ),
     ],
 )
 def test_what_the_hub_does_not_have_is_named(
@@ -158,7 +163,7 @@ def test_what_the_hub_does_not_have_is_named(
 )
 def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: str) -> None:
     assert last_line(run(NAME, **variables)) == (
-        f"{reason}, and the cache does not have all files of {NAME}: "
+        f"{NAME} is no folder here, and the cache does not have all its files ({reason}): "
         "copy the model's folder from a machine that has it, and give the folder's path in place of the name"
     )
 
@@ -168,7 +173,8 @@ def test_a_proxy_that_refuses_the_connection_is_named(run: Run, hub: Hub) -> Non
     message = last_line(
         run(NAME, HF_ENDPOINT="https://hub.invalid", HTTPS_PROXY=hub.url, https_proxy=hub.url)
     )
-    assert message.startswith(f"{NAME}: the connection to https://hub.invalid failed: 501")
+    expected = f"{NAME} is no folder here, and the connection to https://hub.invalid failed: 501"
+    assert message.startswith(expected)
 
 
 def test_an_existing_folder_of_that_name_is_read(run: Run, hub: Hub, tmp_path: Path) -> None:
@@ -197,7 +203,10 @@ def test_names_of_the_hub_are_known(name: str) -> None:
     assert is_hub_name(name)
 
 
-def test_a_path_that_is_neither_is_an_error(run: Run, hub: Hub) -> None:
-    expected = "models/of/mine does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
-    assert last_line(run("models/of/mine")) == expected
+@pytest.mark.parametrize(
+    "path", ["models/of/mine", f"./{NAME}", f"{NAME}/", f"../{NAME}", f"/{NAME}"], ids=repr
+)
+def test_a_path_that_is_neither_is_an_error(path: str, run: Run, hub: Hub) -> None:
+    expected = f"{path} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
+    assert last_line(run(path)) == expected
     assert hub.requests == []

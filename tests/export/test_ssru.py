@@ -16,8 +16,9 @@ from app.errors import BundleError
 from app.language_pairs import LanguagePair
 from app.runtime.bundle_limits import limits_of
 from app.runtime.cuda_runner import load_cuda_runner
-from export.bundle_writer import ExportError, write_bundle
+from export.bundle_writer import write_bundle
 from export.cli import run_export
+from export.output_folder import ExportError
 from export.portable import FormatError, read_bundle
 from export.verify import VerifyOptions, verify
 from tests.export.tiny import bundle_request, export_arguments

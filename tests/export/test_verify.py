@@ -5,23 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from app.bundle import load_bundle
+from app.bundle import Manifest, load_bundle
+from app.errors import BundleError, EngineFailure
 from app.runtime.kernels import is_native_usable
+from app.runtime.ort_runner import LoadedRunner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
+from export.golden import GoldenSource, translate_golden
 from export.report import Check, Report, ReportError, read_scores
-from export.verify import VerifyOptions, bleu_check, verify
+from export.verify import VerifyOptions, verify
+from export.verify_scores import bleu_check
 from model.checkpoint import CheckpointError, Saved, load, save
 from model.config import EOS_ID
+from tests.bundles.damage import negate_rows, set_golden
 from tests.export.tiny import (
     MAX_LENGTH,
+    VOCAB_SIZE,
     export_arguments,
     random_model,
     recorded_sources,
@@ -123,6 +131,73 @@ def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     rewrite_manifest(own_bundle)
     assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids", *NATIVE_TOO]
+
+
+def unused_ids(bundle: Path, number: int) -> list[int]:
+    """The last subwords that no golden sentence and no golden translation has."""
+    loaded = load_bundle(bundle)
+    tokenizer = Tokenizer(bundle / "source.spm")
+    used = {each for line in loaded.golden for each in tokenizer.encode(line.source).ids}
+    used |= {each for line in loaded.golden for ids in line.ids.values() for each in ids}
+    return [each for each in range(EOS_ID + 1, VOCAB_SIZE) if each not in used][-number:]
+
+
+@pytest.mark.parametrize(
+    ("precision", "number", "name"),
+    [("int8", 1, "int8 log-probabilities"), ("fp32", 8, "fp32 log-probabilities, the bundle's own graphs")],
+)
+def test_wrong_weights_of_subwords_that_no_golden_sentence_has_fail(
+    precision: str, number: int, name: str, own_bundle: Path
+) -> None:
+    negate_rows(precision, unused_ids(own_bundle, number))(own_bundle)
+    native = [f"{name}, native kernels"] if is_native_usable() else []
+    found = failed(own_bundle, VerifyOptions())
+    assert [check for check in found if "log-probabilities" in check] == [name, *native]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"source": "house " * 40}, r"source has \d+ subwords: the model takes at most 32"),
+        (
+            {"ids": {"int8": [9] * MAX_LENGTH, "fp16": [], "fp32": []}},
+            r"ids has 32 subwords: the model takes at most 31",
+        ),
+    ],
+)
+def test_a_golden_sentence_that_is_too_long_is_an_error(
+    fields: dict[str, object], message: str, own_bundle: Path
+) -> None:
+    set_golden(**fields)(own_bundle)
+    with pytest.raises(BundleError) as raised:
+        verify(own_bundle, VerifyOptions())
+    assert re.fullmatch(rf"bundle bundle: golden\.jsonl: line 2: {message}", str(raised.value))
+
+
+def test_a_golden_sentence_that_cannot_be_decoded_is_named(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = load_bundle(tiny / "bundle").golden[2]
+
+    def translated(
+        runner: LoadedRunner, manifest: Manifest, cases: Sequence[tuple[GoldenSource, int]]
+    ) -> list[tuple[int, ...]]:
+        if any((source.text, beam_size) == (third.source, third.beam_size) for source, beam_size in cases):
+            raise EngineFailure("the scores are not finite")
+        return translate_golden(runner, manifest, cases)
+
+    monkeypatch.setattr("export.verify.translate_golden", translated)
+    message = r"^bundle bundle: golden\.jsonl: line 3: the scores are not finite$"
+    with pytest.raises(BundleError, match=message):
+        verify(tiny / "bundle", VerifyOptions())
+
+
+@pytest.mark.parametrize("max_length", [16, 31])
+def test_a_checkpoint_of_fewer_positions_is_an_error(tiny: Path, tmp_path: Path, max_length: int) -> None:
+    checkpoint = write_checkpoint(tmp_path, random_model(max_length=max_length))
+    message = f"the checkpoint has {max_length} positions, and the bundle needs 32"
+    with pytest.raises(CheckpointError, match=message):
+        verify(tiny / "bundle", VerifyOptions(checkpoint=checkpoint))
 
 
 def test_a_checkpoint_of_another_size_is_an_error(tiny: Path, tmp_path: Path) -> None:

@@ -158,5 +158,5 @@ def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[in
         recorded[progress] = [tuple(source) for source in arguments[1]]
         return translate_ids(*arguments, progress=progress, **options)
 
-    monkeypatch.setattr("export.verify.translate_ids", record)
+    monkeypatch.setattr("export.verify_scores.translate_ids", record)
     return recorded

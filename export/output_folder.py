@@ -1,0 +1,61 @@
+"""The folder of a new bundle: checks its place, and moves the complete bundle there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from app.bundle import MANIFEST
+
+
+class ExportError(ValueError):
+    """The bundle cannot be made, for the reason in the message."""
+
+
+def check_output(output: Path) -> Path:
+    """The folder to replace: behind a symbolic link, the link's folder is replaced, and the link stays.
+
+    Raises ExportError if `output` is neither new, empty nor a bundle, is `.` or `..`, or if a parent is a file.
+    """
+    if output.name in ("", ".."):
+        raise ExportError(f"{output} cannot be replaced: name another folder")
+    if (
+        output.exists()
+        and not (output / MANIFEST).is_file()
+        and (not output.is_dir() or any(output.iterdir()))
+    ):
+        raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
+    parent = next(each for each in output.absolute().parents if each.exists())
+    if not parent.is_dir():
+        raise ExportError(f"{parent} is not a folder")
+    return output.resolve()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make all files readable for everyone and flush them to the disk, before the rename makes the bundle visible."""
+    for path in [*sorted(folder.rglob("*")), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def replace_folder(temporary: Path, output: Path) -> None:
+    """Replace the old folder with the new one. If that fails, the old one is restored. output: no symbolic link."""
+    if not output.exists():
+        temporary.replace(output)
+        return
+    old = output.with_name(f".{output.name}.old")
+    if old.is_symlink():
+        old.unlink()
+    shutil.rmtree(old, ignore_errors=True)
+    output.replace(old)
+    try:
+        temporary.replace(output)
+    except BaseException:  # also Ctrl-C
+        old.replace(output)
+        raise
+    shutil.rmtree(old)

@@ -1,0 +1,54 @@
+"""Which folders count as bundles, and the name of a bundle in the current directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle, read_manifest
+from app.bundle_folders import find_bundles
+from app.errors import BundleError
+from app.settings import Settings
+from app.startup import LoadedModels, load_model, release_models
+from transduce.cli import main
+
+
+@pytest.fixture
+def folder(tiny: Path, tmp_path: Path) -> Path:
+    """A folder with a bundle and what a killed export leaves beside it."""
+    for name in ("my", ".my.tmp", ".my.old"):
+        shutil.copytree(tiny / "bundle", tmp_path / "bundles" / name)
+    return tmp_path / "bundles"
+
+
+def test_work_folders_of_an_export_are_no_bundles(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert find_bundles(Settings(bundles=(folder,))) == [folder / "my"]
+    assert main(["models", str(folder), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["bundle"] for row in rows] == [str(folder / "my")]
+
+
+def test_a_bundle_that_is_named_twice_is_found_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    named = (Path("bundles"), Path("bundles/my"), folder / "my")
+    assert find_bundles(Settings(bundles=named)) == [folder / "my"]
+
+
+def test_the_current_directory_has_a_name_in_messages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder / "my")
+    for settings in (Settings(bundle=Path()), Settings(bundles=(Path(),))):
+        (found,) = find_bundles(settings)
+        assert found == folder / "my"
+    model = load_model(found, Settings(num_lanes=1))
+    release_models(LoadedModels((model,)))
+    assert model.name == "my"
+    assert load_bundle(Path()).path == folder / "my"
+    Path("source.spm").write_bytes(b"")
+    with pytest.raises(BundleError, match=r"^bundle my: source\.spm has 0 bytes"):
+        load_bundle(Path())
+    Path("manifest.json").write_bytes(b"{}")
+    with pytest.raises(BundleError, match=r"^bundle my: "):
+        read_manifest(Path())

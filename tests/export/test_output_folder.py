@@ -1,0 +1,134 @@
+"""The folder of a new bundle is checked before the model is read, and a symbolic link to it stays a link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from export.bundle_shortlist import tables_of, write_with_shortlist
+from export.bundle_writer import BundleRequest, write_bundle
+from export.cli import run_export
+from export.output_folder import ExportError, replace_folder
+from export.portable import write_new_folder
+from export.shortlist import make_table
+from tests.export.tiny import bundle_request, export_arguments
+from transduce.cli import main
+
+SMALL = replace(bundle_request(), precisions=("fp32",))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_folder_of_a_link_is_replaced_every_time(tiny: Path, tmp_path: Path) -> None:
+    link, folder = tmp_path / "links" / "current", tmp_path / "bundles" / "v1"
+    link.parent.mkdir()
+    link.symlink_to(folder)
+    for version in ("1", "2", "3"):
+        write_bundle(tiny / "checkpoint", link, replace(SMALL, version=version))
+        assert load_bundle(folder).manifest.version == version
+    assert (link.readlink(), names(link.parent), names(folder.parent)) == (folder, ["current"], ["v1"])
+
+
+def test_a_shortlist_is_written_behind_a_link_every_time(tiny: Path, tmp_path: Path) -> None:
+    bundle = write_bundle(tiny / "checkpoint", tmp_path / "bundles" / "v1", SMALL)
+    link = tmp_path / "current"
+    link.symlink_to(bundle.path)
+    files = {side: bundle.file(f"{side}.spm") for side in ("source", "target")}
+    for frequent in ([100, 101], [100, 102]):
+        table = make_table({}, frequent, **files)
+        write_with_shortlist(load_bundle(link), link, {0: table}, -1.0)
+        assert len(tables_of(load_bundle(bundle.path))) == 1
+    assert (link.is_symlink(), names(tmp_path), names(tmp_path / "bundles")) == (
+        True,
+        ["bundles", "current"],
+        ["v1"],
+    )
+
+
+def test_another_format_is_written_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    write_new_folder(tmp_path / "link", lambda folder: (folder / "inner").mkdir(parents=True))
+    assert names(tmp_path) == ["empty", "link"]
+    assert names(tmp_path / "empty") == ["inner"]
+
+
+def test_a_link_that_an_earlier_failure_left_is_removed(tmp_path: Path) -> None:
+    for name in ("new", "bundle", "linked"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    (tmp_path / ".bundle.old").symlink_to(tmp_path / "linked")
+    replace_folder(tmp_path / "new", tmp_path / "bundle")
+    assert names(tmp_path) == ["bundle", "linked"]
+    assert (names(tmp_path / "bundle"), names(tmp_path / "linked")) == (["new"], ["linked"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (replace(SMALL, name="Mein Modell"), "--name: 'Mein Modell' is not of 1 to 64 lower-case letters"),
+        (replace(SMALL, name="a\n"), "--name: "),
+        (replace(SMALL, version="a b"), "--version: 'a b' is not of 1 to 64 letters, digits"),
+        (replace(SMALL, source="EN"), "--source: 'EN' is no BCP 47 tag, such as en or pt-BR"),
+        (replace(SMALL, target="deutsch"), "--target: 'deutsch' is no BCP 47 tag"),
+        (replace(SMALL, more_targets=(("f", ">>f<<"),)), "--target: 'f' is no BCP 47 tag"),
+        (replace(SMALL, more_targets=(("de", ">>x<<"),)), "language_pairs: en to de is there 2 times"),
+    ],
+)
+def test_names_are_checked_before_the_model_is_read(
+    request_: BundleRequest, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=message):
+        write_bundle(tmp_path / "no checkpoint", tmp_path / "new", request_)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--output", "file"), "file exists and is not a bundle"),
+        (("--output", "out", "--version", ""), "--version: '' is not of"),
+        (("--output", "out", "--source", "English"), "--source: 'English' is no BCP 47 tag"),
+        (("--output", "out", "--target", "german=>>de<<"), "--target: 'german' is no BCP 47 tag"),
+        (("--output", "out", "--name", "My"), "--name: 'My' is not of 1 to 64 lower-case letters"),
+        (("--output", "out"), "--name is needed: 'mein modell', of MODEL, is not of 1 to 64 lower-case"),
+    ],
+)
+def test_an_import_checks_names_and_output_first(
+    more: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("Mein Modell.zip").write_bytes(b"no archive")
+    Path("file").touch()
+    name = () if "--name" in more or more == ("--output", "out") else ("--name", "mine")
+    assert main(["import", "Mein Modell.zip", "--licence", "MIT", *name, *more]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["-1:0", "1:-1", "1", "1:", "a:b", "1:0,"])
+def test_an_alignment_of_another_form_is_a_usage_error(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        export_arguments(tmp_path, tmp_path / "out", tmp_path / "facts.toml", f"--alignment={value}")
+    message = f"argument --alignment: '{value}' is not of the form LAYER:HEAD,HEAD..., numbers from 0"
+    assert message in capsys.readouterr().err
+
+
+def test_an_alignment_is_read(tiny: Path, tmp_path: Path) -> None:
+    arguments = export_arguments(
+        tiny / "checkpoint", tmp_path / "new", tmp_path / "facts.toml", "--alignment", "1:0,1"
+    )
+    arguments.precisions = ("fp32",)
+    assert run_export(arguments) == 0
+    alignment = load_bundle(tmp_path / "new").manifest.alignment
+    assert alignment is not None
+    assert (alignment.layer, alignment.heads) == (1, (0, 1))
