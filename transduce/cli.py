@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)
+    open_closed_standard_files()
     if argv is None and name == SERVER:
         # Block the signals until the server handles them on its event loop, so that a signal during the start also ends
         # it cleanly.
@@ -122,6 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return failure.exit_code
     finally:
         flush_or_discard_stdout()
+
+
+def open_closed_standard_files() -> None:
+    """Open /dev/null for each closed one of the file descriptors 0 to 2, so that no other file gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
 
 
 def run_subcommand(name: str | None, arguments: Sequence[str]) -> int:

@@ -7,13 +7,12 @@ distillation). Translations of targets train a model of the other direction (Sen
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from model.corpus_cache import file_facts
 from model.data_arguments import DATA_HELP, files_of
@@ -23,6 +22,7 @@ from transduce.client import Client, Model, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
+from transduce.signals import sigterm_as_interrupt
 from transduce.teacher import RequestParams, Teacher
 from transduce.translate import MAX_RETRIES, batch_size
 from transduce.translate_batch import error_line, model_facts
@@ -292,17 +292,3 @@ def check_inputs(args: argparse.Namespace) -> list[Path]:
     for path in files:
         check_file(path)
     return files
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM end the block as Ctrl-C does, so that a server that the block has started is stopped."""
-
-    def handle(_number: int, _frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -2,7 +2,7 @@
 
 A server serves requests one after another, each in exactly the service time, so its capacity is known. It can stall
 once, and it cycles through the kinds of responses: `200`, another status, `cut` (the connection ends within the
-response), `never`, `garbage` (200 with an invalid body), `fewer` (200 without a text).
+response), `never`, `garbage` (200 with an invalid body), `fewer` (200 without a text), `hints` (103, then 200).
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def content_of(kind: str, request: bytes) -> bytes | None:
         body = b'{"error": {"code": "invalid_request", "message": "text is empty"}}'
     status = kind if kind.isdigit() else "200"
     head = f"HTTP/1.1 {status} X\r\nServer-Timing: queue;dur=1.5, decode;dur=2.5\r\nContent-Length: {len(body)}\r\n\r\n"
+    if kind == "hints":
+        head = f"HTTP/1.1 103 X\r\nServer-Timing: proxy;dur=9\r\n\r\n{head}"
     return head.encode() + (body[:5] if kind == "cut" else body)
 
 

@@ -32,8 +32,10 @@ from transduce.loadtest.text_report import text_report
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
 # An objective that only a hang can miss.
 LONG = "p99=100s"
+FILE = ("--file", __file__)
 # 60 requests.
-SHORT = ("--workload", "short", "--warm-up", "0.1", "--duration", "1", "--rate", "60")
+RATE = ("--warm-up", "0.1", "--duration", "1", "--rate", "60")
+SHORT = ("--workload", "short", *RATE)
 
 
 def loadtest(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -121,19 +123,24 @@ def test_a_sweep_without_a_response_is_a_failure() -> None:
         (("--sweep", "--slo", LONG, "--runs", "2"), "--runs and --sweep exclude each other"),
         (("--sweep", "--slo", LONG, "--runs", "1"), "--runs and --sweep exclude each other"),
         (
-            ("--file", __file__, "--references", __file__, "--rest", "1"),
+            (*FILE, "--references", __file__, "--rest", "1"),
             "--rest and --references exclude each other",
         ),
         (
-            ("--file", __file__, "--references", __file__, "--distinct"),
+            (*FILE, "--references", __file__, "--distinct"),
             "distinct texts cannot be compared with references, because no reference translates them",
         ),
+        ((*FILE, "--repeated"), "--file and --repeated exclude each other"),
+        ((*FILE, "--workload", "news"), "--file and --workload exclude each other"),
+        (("--burstiness", "1"), "--burstiness needs --arrivals bursty"),
+        (("--slo", LONG, "--slo", "first.p95=1s"), "an --slo for the first text needs --dialect stream"),
+        (("--json", "x", "--html", "./x"), "--json and --html name the same file"),
     ],
 )
 def test_an_option_without_effect_is_refused(
     more: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["loadtest", "http://127.0.0.1:1", *SHORT, *more]) == 2
+    assert main(["loadtest", "http://127.0.0.1:1", *RATE, *more]) == 2
     assert capsys.readouterr().err == f"transduce loadtest: {message}\n"
 
 
@@ -205,6 +212,9 @@ def test_every_run_has_another_seed_and_reports_it(server: SteadyServer, tmp_pat
         (("http://127.0.0.1:1", "a.json"), "compare"),
         (("http://127.0.0.1:1", "--disconnects", "2"), "share"),
         (("compare", "a.json"), "2 to 8"),
+        (("compare", "a.json", "b.json", "--json", "c.json"), "compare writes no --json"),
+        (("http://127.0.0.1:1", "--seed", str(2**53 + 1)), "is not a whole number from -9007"),
+        (("http://127.0.0.1:1", "--seed", "x"), "'x' is not a whole number"),
     ],
 )
 def test_a_wrong_command_line_is_an_error(arguments: Sequence[str], message: str) -> None:
@@ -316,7 +326,7 @@ def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureF
     arguments = (
         "http://127.0.0.1:1", "--sweep", "--rate", "60", "--slo", "p90=150ms", "--duration", "2",
         "--warm-up", "0.2", "--workload", "short", "--precision", "0.1", "--min-rate", "90",
-        "--arrivals", "constant", "--burstiness", "0.5", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
+        "--arrivals", "bursty", "--burstiness", "999", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
     )  # fmt: skip
     execute = Mock(side_effect=functools.partial(simulated_run, service_ms=10.0))
     code = run_loadtest(parser.parse_args([*map(str, arguments)]), execute=execute)
@@ -326,7 +336,7 @@ def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureF
     assert document["verdict"] == "passed"
     assert 95 < document["sweep"]["max_rate"] < 110
     assert f"{document['sweep']['max_rate']:.2f} requests/s" in printed
-    assert {call.args[0].load.burstiness for call in execute.call_args_list} == {0.5}
+    assert {call.args[0].load.burstiness for call in execute.call_args_list} == {999.0}
     check_page(tmp_path / "s.html")
 
 
@@ -365,7 +375,7 @@ def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> Non
     (tmp_path / "texts").write_text("One.\nTwo.\n")
     (tmp_path / "references").write_text("ONE.\nDrei.\n")
     done = loadtest(
-        server.url, *SHORT, *PATIENT, "--file", tmp_path / "texts", "--references", tmp_path / "references",
+        server.url, *RATE, *PATIENT, "--file", tmp_path / "texts", "--references", tmp_path / "references",
         "--json", tmp_path / "q.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

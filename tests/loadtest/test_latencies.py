@@ -42,6 +42,13 @@ def test_every_outcome_has_its_figures() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 140
 
 
+def test_a_response_may_follow_interim_ones() -> None:
+    result = simulated_run(plan(URL, 40.0, 1.0, kind="constant"), kinds="hints")
+    assert result.outcomes == {"ok": 40}
+    assert set(result.phases_ms) == {"queue", "decode"}
+    assert result.num_connections == 1
+
+
 def test_a_request_times_out_from_its_due_time() -> None:
     """A request that the tester begins late has less time left."""
     made = plan(URL, 20.0, 1.0, kind="constant", warm_up_s=0.0, timeout_s=0.9)

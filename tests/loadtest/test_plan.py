@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from transduce.loadtest.arrivals import KINDS, ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.connection import head
-from transduce.loadtest.dialects import DIALECTS, BadAnswerError, RequestSpec, StreamError
+from transduce.loadtest.dialects import DIALECTS, BadAnswerError, RequestSpec, StreamError, error_message
 from transduce.loadtest.grammar import GRAMMAR
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
@@ -276,6 +276,20 @@ def test_the_request_of_every_dialect() -> None:
     assert sent.startswith("POST /below/v1/translate/stream HTTP/1.1\r\nHost: [::1]\r\n")
     assert "Authorization: Bearer k\r\n" in sent
     assert sent.endswith("\r\n\r\n")
+
+
+def test_the_url_of_a_server_may_have_any_letters() -> None:
+    sent = head(Target("http://bücher.example/翻訳/a%20b"), 5).decode("ascii")
+    assert sent.startswith(
+        "POST /%E7%BF%BB%E8%A8%B3/a%20b/v1/translate HTTP/1.1\r\nHost: xn--bcher-kva.example\r\n"
+    )
+
+
+def test_a_message_of_the_server_cannot_steer_the_terminal() -> None:
+    assert (
+        error_message(b'{"error": {"message": "\\u001b[31mred\\u009b2J\\n and  so on"}}')
+        == "[31mred2J and so on"
+    )
 
 
 USAGE = {"source_tokens": 3, "target_tokens": 4, "sentences": 1}

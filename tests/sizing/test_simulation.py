@@ -38,13 +38,13 @@ class Scraped:
 
 
 def serve_figures(
-    phases: tuple[str, ...], metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    phases: tuple[str, ...], metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch, rate: float = 1.0
 ) -> None:
-    """Replace the server that `measure` asks. phases: those of its Server-Timing. metrics: its gauges."""
+    """Replace the server that `measure` asks. phases: those of its Server-Timing. metrics: gauges. rate: answers/s."""
     result = Mock(
         outcomes={"ok": 3},
         latency=Mock(mean_ms=5.0),
-        achieved_rate=1.0,
+        achieved_rate=rate,
         phases_ms={name: {"mean": 1.0} for name in phases},
     )
     monkeypatch.setattr(measure, "run", lambda _plan, _keep: result)
@@ -76,6 +76,16 @@ def test_only_the_workers_of_the_measured_model_count(monkeypatch: pytest.Monkey
     serve_figures(ENGINE_PHASES, others | LIMITS, monkeypatch)
     costs = measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
     assert (costs.num_workers, costs.max_rows) == (1, 64)
+
+
+@pytest.mark.parametrize(("rate", "request_s"), [(0.0, 0.002), (100.0, 0.002), (800.0, 0.00125)])
+def test_the_event_loop_works_no_longer_on_a_request_than_its_rate_permits(
+    rate: float, request_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request takes 5 ms, and 3 ms of it in the engine. The rest may be time of the network."""
+    serve_figures(ENGINE_PHASES, LIMITS, monkeypatch, rate=rate)
+    costs = measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
+    assert costs.request_s == pytest.approx(request_s)
 
 
 def level(rows: float, step_ms: float, encode_ms: float = 0.0) -> Level:

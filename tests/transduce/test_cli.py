@@ -207,6 +207,28 @@ def test_a_stdout_that_cannot_be_written_is_an_error_when_the_command_ends(
     assert done.returncode == ExitCode.FAILURE
 
 
+def test_closed_standard_files_lead_nowhere(tmp_path: Path) -> None:
+    """A library that uses sockets and files may fail if one of them gets the number of stdout."""
+    (tmp_path / "looker.py").write_text(
+        "import os, pathlib\n"
+        "def add_look_arguments(parser): pass\n"
+        "def run_look(args):\n"
+        "    found = [os.readlink(f'/proc/self/fd/{number}') for number in range(3)]\n"
+        "    found += [str(os.get_inheritable(number)) for number in range(3)]\n"
+        f"    pathlib.Path({str(tmp_path / 'found')!r}).write_text(' '.join(found))\n"
+        "    return 0\n"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from transduce.cli import SUBCOMMANDS, Subcommand, main\n"
+        "SUBCOMMANDS['look'] = Subcommand('looks', 'looker', 'look')\n"
+        "sys.exit(main(['look']))"
+    )
+    closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program]
+    assert subprocess.run(closed, check=False, timeout=60).returncode == 0
+    assert (tmp_path / "found").read_text().split() == ["/dev/null"] * 3 + ["True"] * 3
+
+
 @pytest.mark.parametrize("subcommand", ["print('one line'); return 0"], indirect=True)
 def test_a_process_without_a_stdout_prints_nothing(subcommand: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)

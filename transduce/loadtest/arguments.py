@@ -39,8 +39,11 @@ from transduce.loadtest.workload import (
 
 DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
+DEFAULT_WORKLOAD = "news"
 # A random seed is below this number, so that it is short enough to type.
 MAX_DRAWN_SEED = 1_000_000
+# Largest absolute value of a seed. The seeds of further runs are larger, and the result file has no more than 64 bits.
+MAX_SEED = 2**53
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,9 +87,8 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     add(
         "--burstiness",
         type=_burstiness,
-        default=DEFAULT_BURSTINESS,
         metavar="X",
-        help="shape of bursty arrivals; 1 is Poisson, smaller is burstier (default: %(default)g)",
+        help=f"with --arrivals bursty: 1 is Poisson, smaller is burstier (default: {DEFAULT_BURSTINESS:g})",
     )
     add(
         "--duration",
@@ -110,7 +112,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--seed",
-        type=int,
+        type=_seed,
         help="seed of times and texts (default: a random one, which the report shows)",
     )
     add(
@@ -131,7 +133,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
 def _add_workload(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     mixes = "; ".join(f"{name}: {summary}" for name, (summary, _) in MIXES.items()).replace("%", "%%")
-    add("--workload", choices=tuple(MIXES), default="news", help=f"{mixes} (default: news)")
+    add("--workload", choices=tuple(MIXES), help=f"{mixes} (default: {DEFAULT_WORKLOAD})")
     add(
         "--file",
         type=Path,
@@ -262,6 +264,12 @@ def make_plan(args: argparse.Namespace) -> RunPlan:
         raise CommandError("--rest and --references exclude each other", exit_code=ExitCode.USAGE)
     if args.pin and args.server_pid is None:
         raise CommandError("--pin needs --server-pid", exit_code=ExitCode.USAGE)
+    if args.burstiness is not None and args.arrivals != "bursty":
+        raise CommandError("--burstiness needs --arrivals bursty", exit_code=ExitCode.USAGE)
+    if any(slo.is_first_text for slo in args.slo) and not DIALECTS[args.dialect].first_text:
+        raise CommandError("an --slo for the first text needs --dialect stream", exit_code=ExitCode.USAGE)
+    if args.json is not None and args.html is not None and args.json.absolute() == args.html.absolute():
+        raise CommandError("--json and --html name the same file", exit_code=ExitCode.USAGE)
     seed = random.SystemRandom().randrange(MAX_DRAWN_SEED) if args.seed is None else args.seed
     try:
         return RunPlan(
@@ -286,7 +294,7 @@ def make_load(args: argparse.Namespace) -> Arrivals | ClosedLoop:
     if args.clients is not None:
         return ClosedLoop(args.clients, args.duration)
     phases = args.phases or (Phase(args.rate or DEFAULT_RATE, args.duration),)
-    return Arrivals(phases, args.arrivals, args.burstiness)
+    return Arrivals(phases, args.arrivals, args.burstiness or DEFAULT_BURSTINESS)
 
 
 def make_workload(args: argparse.Namespace, seed: int) -> Workload:
@@ -299,8 +307,13 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
             raise ValueError("--references needs --file")
         if args.distinct:
             raise ValueError("--distinct needs --file")
-        workload = built_in(args.workload, seed=seed, is_distinct=not (args.repeated or args.rest))
+        workload = built_in(
+            args.workload or DEFAULT_WORKLOAD, seed=seed, is_distinct=not (args.repeated or args.rest)
+        )
     else:
+        for name in ("workload", "repeated"):
+            if getattr(args, name):
+                raise ValueError(f"--file and --{name} exclude each other")
         references = None
         if args.references is None:
             texts = read_lines(args.file)
@@ -332,6 +345,16 @@ def _option(text: str) -> tuple[str, Any]:
         return name, orjson.loads(value)
     except orjson.JSONDecodeError:
         return name, value  # a value that is not JSON is a string
+
+
+def _seed(text: str) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        found = MAX_SEED + 1
+    if abs(found) > MAX_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from -{MAX_SEED} to {MAX_SEED}")
+    return found
 
 
 def _burstiness(text: str) -> float:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arguments import add_arguments, make_plan
+from transduce.loadtest.arrivals import DEFAULT_BURSTINESS
 from transduce.loadtest.baseline import baseline_answers
 from transduce.loadtest.compare import compare_files
 from transduce.loadtest.document import EXIT_CODES, Document, RunMetadata, make_document, write_json
@@ -30,13 +31,15 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, references_of
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, Progress, run
-from transduce.loadtest.server_side import ServerSide, difference, pinned
+from transduce.loadtest.server_side import SERVER_HAS_ENDED, ServerSide, difference, pinned
 from transduce.loadtest.sweep import SweepPoint, SweepResult, SweepSettings, sweep
 from transduce.loadtest.text_report import text_report
+from transduce.signals import sigterm_as_interrupt
 
 COMPARE = "compare"
-# Seconds of recent latencies that the progress bar shows.
+# Seconds of recent latencies that the progress bar shows, of at most so many requests.
 LAST_S = 5.0
+MAX_SHOWN = 10_000
 
 
 def add_loadtest_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +68,8 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
         ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
     if args.url == COMPARE:
+        if args.json is not None:
+            raise CommandError("compare writes no --json, only --html", exit_code=ExitCode.USAGE)
         return compare_files(args.files, args.html)
     if args.files:
         raise CommandError("result files can only follow `compare`", exit_code=ExitCode.USAGE)
@@ -72,7 +77,7 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     for path in filter(None, (args.json, args.html)):
         prepare(path)
     server = ServerSide(plan.target, args.server_pid)
-    with pinned(args.server_pid if args.pin else None) as pinning:
+    with sigterm_as_interrupt(), pinned(args.server_pid if args.pin else None) as pinning:
         expected = baseline_answers(plan, args.rest) if args.rest else references_of(plan.workload)
         run_plan = _with_server_figures(server, expected, execute)
         found = _sweep(plan, args, run_plan) if args.sweep else None
@@ -87,7 +92,7 @@ def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
     document = make_document(plan, runs, found, metadata, min_rate=args.min_rate, min_ok=args.min_ok)
     try:
         print(text_report(document), flush=True)
-    finally:  # also if stdout is closed
+    finally:  # also if the reader of stdout has closed the pipe
         _write(document, args.json, args.html)
     return EXIT_CODES[document["verdict"]]
 
@@ -102,7 +107,9 @@ def _with_server_figures(server: ServerSide, expected: Expectation | None, execu
         before, started_at = server.snapshot(), time.monotonic()
         result = execute(plan, on_progress, expected=expected)
         seconds = time.monotonic() - started_at
-        return dataclasses.replace(result, server=difference(before, server.snapshot(), seconds))
+        after = server.snapshot()
+        problems = [*result.problems, SERVER_HAS_ENDED] if after.has_ended else result.problems
+        return dataclasses.replace(result, server=difference(before, after, seconds), problems=problems)
 
     return run_plan
 
@@ -120,7 +127,7 @@ def _sweep(plan: RunPlan, args: argparse.Namespace, run_plan: Run) -> SweepResul
     settings = SweepSettings(
         duration_s=args.duration,
         kind=args.arrivals,
-        burstiness=args.burstiness,
+        burstiness=args.burstiness or DEFAULT_BURSTINESS,
         precision=args.precision,
         first_rate=args.rate,
     )
@@ -162,12 +169,15 @@ class _Bar:
 
     def show(self, progress: Progress) -> None:
         """Update the bar. The run's event loop calls this twice a second."""
+        if self._bar.disable:
+            return
         recent = []
-        for sample in reversed(progress.samples):
+        for sample in reversed(progress.samples[-MAX_SHOWN:]):
             if sample.ended_s < progress.elapsed_s - LAST_S:
                 break
             if sample.is_ok:
                 recent.append(sample.latency_s)
+        recent.sort()
         p50, p99 = percentile_of(recent, 50), percentile_of(recent, 99)
         latencies = (
             "" if p50 is None or p99 is None else f", last {LAST_S:g} s: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
@@ -180,7 +190,9 @@ class _Bar:
 
 
 def _write(document: Document, json_path: Path | None, html_path: Path | None) -> None:
-    if json_path is not None:
-        write_json(document, json_path)
-    if html_path is not None:
-        html_path.write_text(html_report(document), "utf-8")
+    try:
+        if json_path is not None:
+            write_json(document, json_path)
+    finally:  # also if the result file cannot be written
+        if html_path is not None:
+            html_path.write_text(html_report(document), "utf-8")

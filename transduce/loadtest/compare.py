@@ -9,8 +9,9 @@ from pathlib import Path
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.html_report import MARKS_NOTE, latency_of, median_of, shown_runs
+from transduce.loadtest.html_report import MARKS_NOTE, Result, latency_of, median_of, shown_runs
 from transduce.loadtest.report_charts import limits, percentile_chart, rate_series
+from transduce.loadtest.sample import DISCONNECTED, OK
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import facts, page_number, section, table
 
@@ -68,11 +69,15 @@ def figure_rows(documents: Sequence[Document]) -> list[Row]:
         )
         for name in AMOUNTS
     ]
-    rows.append(
-        ("not answered", [median_of(one, lambda r: r["num_sent"] - r["outcomes"]["ok"]) for one in runs])
-    )
+    rows.append(("not answered", [median_of(one, _num_not_answered) for one in runs]))
     rows.append(("chrF", [median_of(one, lambda r: r["quality"] and r["quality"]["chrf"]) for one in runs]))
     return [(title, values) for title, values in rows if any(value is not None for value in values)]
+
+
+def _num_not_answered(result: Result) -> int:
+    """Number of requests without an answer. Those that the tester gave up on purpose do not count."""
+    outcomes = result["outcomes"]
+    return int(result["num_sent"] - outcomes[OK] - outcomes.get(DISCONNECTED, 0))
 
 
 def ratio(value: float | None, first: float | None) -> str:
@@ -98,11 +103,18 @@ def text_table(documents: Sequence[Document]) -> str:
         for number, document in enumerate(documents)
         for problem in document["problems"]
     ]
+    lines += [
+        f"   {chr(ord('A') + number)} has failed: {document['failure']}"
+        for number, document in enumerate(documents)
+        if document["failure"]
+    ]
     heads = "".join(f"{chr(ord('A') + number):>20}" for number in range(len(documents)))
     lines.append(f"{'':28}{heads}")
+    verdicts = "".join(f"{document['verdict'].upper():>20}" for document in documents)
+    lines.append(f"{'verdict':28}{verdicts}")
     for title, values in figure_rows(documents):
         cells = "".join(
-            f"{page_number(value):>13}{ratio(value, values[0]) if number else '':>7}"
+            f"{page_number(value):>12} {ratio(value, values[0]) if number else '':>7}"
             for number, value in enumerate(values)
         )
         lines.append(f"{title:28}{cells}")

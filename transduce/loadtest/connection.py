@@ -7,6 +7,9 @@ it takes over a millisecond of CPU time per request, and more with every open co
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import resource
 import socket
 import ssl
 import time
@@ -23,8 +26,19 @@ MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
 
 
+# No file descriptor is left in this process or on its machine, or no local port for a connection.
+OWN_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
+# Statuses of responses that another response to the same request follows, except 101.
+INTERIM = range(100, 200)
+SWITCHING_PROTOCOLS = 101
+
+
 class ConnectFailedError(Exception):
-    """No connection could be opened."""
+    """No connection could be opened. is_own: the cause is the tester's machine and not the server."""
+
+    def __init__(self, message: str, *, is_own: bool = False) -> None:
+        super().__init__(message)
+        self.is_own = is_own
 
 
 class ConnectionLostError(Exception):
@@ -77,8 +91,10 @@ class Connection(asyncio.Protocol):
             and self._clock() - self.idle_since < MAX_IDLE_S
         )
 
-    async def exchange(self, request: bytes) -> tuple[float, RawResponse]:
-        """Send a request, head and body. Returns the time at which it was sent, and its response.
+    async def exchange(self, request: bytes, response: RawResponse) -> float:
+        """Send a request, head and body, and receive its response. Returns the time at which it was sent.
+
+        response: filled while it arrives.
 
         Raises:
             ConnectionLostError: the connection was closed, or failed before the response was complete.
@@ -86,7 +102,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLostError
         self._parser = httptools.HttpResponseParser(self)
-        response = self._response = RawResponse()
+        self._response = response
         self._response_ends_with_connection = True
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         sent_at = self._clock()
@@ -96,7 +112,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._waiter = None
         self.idle_since = response.ended_at
-        return sent_at, response
+        return sent_at
 
     def close(self) -> None:
         """Abort the connection; a request in progress is lost."""
@@ -162,9 +178,13 @@ class Connection(asyncio.Protocol):
             response.first_text_at = self._clock()
 
     def on_message_complete(self) -> None:
-        """The response is complete."""
+        """The response is complete. An interim one is dropped."""
         response = self._response
         if response is None:
+            return
+        if response.status in INTERIM and response.status != SWITCHING_PROTOCOLS:
+            response.status, response.server_timing, response.num_cached = 0, "", None
+            self._response_ends_with_connection = True
             return
         response.ended_at = self._clock()
         self._response = None
@@ -195,21 +215,26 @@ class ConnectionPool:
         self._tls = ssl.create_default_context() if target.has_tls else None
         self.num_opened = 0
 
-    async def exchange(self, request: bytes) -> tuple[float, RawResponse]:
+    async def exchange(
+        self, request: bytes, response: RawResponse | None = None
+    ) -> tuple[float, RawResponse]:
         """Send a request, head and body, over a connection of the pool, and receive its response.
+
+        response: filled while it arrives, if set, so that the caller of a cancelled exchange has a part of it.
 
         Raises:
             ConnectFailedError, ConnectionLostError.
         """
+        response = response or RawResponse()
         if self._slots is None:
-            return await self._exchange(request)
+            return await self._exchange(request, response), response
         async with self._slots:
-            return await self._exchange(request)
+            return await self._exchange(request, response), response
 
-    async def _exchange(self, request: bytes) -> tuple[float, RawResponse]:
+    async def _exchange(self, request: bytes, response: RawResponse) -> float:
         connection = self._take_idle() or await self._open()
         try:
-            answered = await connection.exchange(request)
+            sent_at = await connection.exchange(request, response)
         except BaseException:  # also on a timeout's cancellation: the rest of the response is not read
             connection.close()
             raise
@@ -217,7 +242,7 @@ class ConnectionPool:
             self._idle.append(connection)
         else:
             connection.close()
-        return answered
+        return sent_at
 
     def _take_idle(self) -> Connection | None:
         while self._idle:
@@ -237,7 +262,9 @@ class ConnectionPool:
                 ssl=self._tls,
             )
         except OSError as error:
-            raise ConnectFailedError(error.strerror or str(error)) from error
+            # The errors of several addresses have one common text and no number.
+            is_own = any(f"[Errno {number}]" in str(error) for number in OWN_ERRORS)
+            raise ConnectFailedError(error.strerror or str(error), is_own=is_own) from error
         self.num_opened += 1
         return connection
 
@@ -246,6 +273,13 @@ class ConnectionPool:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files, which connections need, as far as it may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems permit less than the limit that they name
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def head(target: Target, content_length: int) -> bytes:

@@ -172,7 +172,10 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def error_message(body: bytes) -> str:
-    """The message in the body of an error response of any dialect: one line of at most MAX_ERROR_CHARACTERS."""
+    """The message in the body of an error response of any dialect.
+
+    One line of at most MAX_ERROR_CHARACTERS, without characters that a terminal would obey.
+    """
     try:
         found: object = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -181,7 +184,7 @@ def error_message(body: bytes) -> str:
         if isinstance(found, dict) and name in found:
             found = found[name]
     text = found if isinstance(found, str) else body.decode("utf-8", errors="replace")
-    return " ".join(text.split())[:MAX_ERROR_CHARACTERS]
+    return "".join(filter(str.isprintable, " ".join(text.split())))[:MAX_ERROR_CHARACTERS]
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -19,8 +19,8 @@ import orjson
 from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.repeats import latency_of_all, summary
-from transduce.loadtest.result import RunResult
-from transduce.loadtest.sample import DISCONNECTED, OK
+from transduce.loadtest.result import NOT_JUDGED, RunResult
+from transduce.loadtest.sample import OK
 from transduce.loadtest.server_side import Pinning
 from transduce.loadtest.slo import Slo, Threshold
 from transduce.loadtest.sweep import SweepResult
@@ -73,7 +73,7 @@ def make_document(
     verdict = INVALID if problems else PASSED if all(each.is_met for each in thresholds) else MISSED
     if failure is not None:
         verdict = FAILED
-    return {
+    document = {
         "format": FORMAT,
         "label": metadata.label,
         "verdict": verdict,
@@ -100,6 +100,19 @@ def make_document(
         "runs": [one.as_json() for one in runs],
         "sweep": sweep.as_json() if sweep else None,
     }
+    return {name: _encodable(value) for name, value in document.items()}
+
+
+def _encodable(value: Any) -> Any:
+    """The value with question marks for the surrogates in its strings, which no file can hold.
+
+    Arguments and names of files have surrogates for bytes that are not UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(each) for name, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _runs_of(sweep: SweepResult) -> list[RunResult]:
@@ -110,10 +123,11 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     """The share of answered requests and the most frequent error, as text.
 
-    None if enough requests were answered, if the tester gave up all of them on purpose, or if it sent none.
+    None if enough requests were answered, or if no request counts.
 
-    min_ok: the required share of answered requests over all runs, 0 to 1. Requests that the tester gave up on purpose
-    do not count. Whatever the share is, at least one request must be answered.
+    min_ok: the required share of answered requests over all runs, 0 to 1. Requests that the tester gave up on purpose,
+    or for which it could not open a connection, do not count. Whatever the share is, at least one request must be
+    answered.
     """
     num_judged = sum(one.num_judged for one in runs)
     num_ok = sum(one.outcomes[OK] for one in runs)
@@ -121,7 +135,7 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
         return None
     counts: Counter[str] = Counter()
     for one in runs:
-        counts.update({name: num for name, num in one.outcomes.items() if name not in {OK, DISCONNECTED}})
+        counts.update({name: num for name, num in one.outcomes.items() if name not in {OK, *NOT_JUDGED}})
     ((name, count),) = counts.most_common(1)
     example = next((one.error_examples[name] for one in runs if name in one.error_examples), "")
     needed = f", {min_ok * 100:g} % are needed" if min_ok else ""

@@ -304,7 +304,7 @@ def _setup(document: Document) -> str:
         ("workload", escape(describe_workload(plan["workload"]))),
         ("warm-up, time limit, seed", f"{plan['warm_up_s']:g} s, {plan['timeout_s']:g} s, {plan['seed']}"),
     ]
-    server = next((one["server"] for one in document["runs"] if one["server"]), None)
+    server = next((one["server"] for one in shown_runs(document) if one["server"]), None)
     if server:
         figures = ", ".join(
             f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from urllib.parse import urlsplit
+
+import httpx
 
 from transduce.client.wire import is_server_url
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Phase
@@ -42,10 +45,10 @@ class Target:
         if not is_server_url(self.url):
             raise ValueError("the server's URL must look like http://127.0.0.1:8000")
 
-    @property
+    @cached_property
     def host(self) -> str:
-        """Host name or address."""
-        return urlsplit(self.url).hostname or ""
+        """Host name or address, in ASCII."""
+        return httpx.URL(self.url).raw_host.decode("ascii")
 
     @property
     def port(self) -> int:
@@ -58,10 +61,10 @@ class Target:
         """Whether the URL is https."""
         return urlsplit(self.url).scheme == "https"
 
-    @property
+    @cached_property
     def path(self) -> str:
-        """The URL's own path, followed by the path of the dialect's route."""
-        return urlsplit(self.url).path.rstrip("/") + self.dialect.path
+        """The URL's own path, percent-encoded, followed by the path of the dialect's route."""
+        return httpx.URL(self.url).raw_path.decode("ascii").rstrip("/") + self.dialect.path
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.percentiles import Distribution, distribution, percentile_of, rank_of
 from transduce.loadtest.plan import RunPlan
-from transduce.loadtest.sample import DISCONNECTED, Sample, count_outcomes, read_server_timing
+from transduce.loadtest.sample import DISCONNECTED, TESTER_FAILED, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
 # The largest valid lag of the tester, as a share of the median latency. A lag of up to `RunPlan.max_lag_s` is always
@@ -25,6 +25,8 @@ MAX_LAG_SHARE = 0.01
 MAX_TIMELINE_BINS = 120
 # A phase has not recovered if one of the last tenth of its requests missed the objective.
 RECOVERED_BEFORE = 0.9
+# Outcomes of requests that the server could not answer, for reasons of the tester.
+NOT_JUDGED = frozenset({DISCONNECTED, TESTER_FAILED})
 
 
 @dataclass(slots=True)
@@ -73,12 +75,13 @@ class PhaseResult:
     """The requests that were due in one phase of the arrivals. A phase is a period at one arrival rate.
 
     rate: requests per second. from_s: start of the phase, in seconds from the run's start. attained_share: of the
-    requests that the tester did not cancel, the share that met the objective; None if the run has no objective.
+    requests that count for the objective (`Sample.is_judged`), the share that met it; None if no request counts, or if
+    the run has no objective.
 
     The objective is the run's last one. recovery_s: seconds from the start of the phase to the due time of the last
     request that missed the objective. It is 0 if no request missed the objective. It is None if one of the last tenth
-    of the phase's requests, or its last request, missed the objective, or if the run has no objective. Requests that
-    the tester cancelled do not count.
+    of the phase's requests, or its last request, missed the objective, or if the run has no objective. Only
+    requests that count for the objective are considered.
     """
 
     rate: float
@@ -105,8 +108,7 @@ class RunResult:
         offered_rate: rate of the requests that were due.
         achieved_rate: rate of the `ok` responses that arrived during the run, whenever their requests were due.
         goodput: rate of the responses that met the last objective; None if the run has no objective.
-        attained: for each objective, the share of requests that met it. Requests that the tester cancelled do not
-            count.
+        attained: for each objective, the share of requests that met it, of those that count (`Sample.is_judged`).
         outcomes: number of requests by outcome, such as `ok`, `http_429` and `timeout`. The sum is num_sent.
         warm_up_outcomes: number of requests of the warm-up by outcome.
         error_examples: the first error message of each outcome that has one, warm-up included.
@@ -161,8 +163,11 @@ class RunResult:
 
     @property
     def num_judged(self) -> int:
-        """Number of requests that the tester did not cancel. A cancelled request says nothing about the server."""
-        return self.num_sent - self.outcomes.get(DISCONNECTED, 0)
+        """Number of requests that the server should have answered.
+
+        These are all but those that the tester cancelled, and those for which it could not open a connection.
+        """
+        return self.num_sent - sum(self.outcomes.get(name, 0) for name in NOT_JUDGED)
 
     @property
     def is_valid(self) -> bool:
@@ -206,7 +211,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         offered_rate=len(samples) / plan.duration_s,
         achieved_rate=len(in_time) / plan.duration_s,
         goodput=None if objective is None else _num_within(samples, objective) / plan.duration_s,
-        attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
+        attained=[slo.judge(_num_within(samples, slo), len(_judged(samples, slo))) for slo in plan.slos],
         outcomes=count_outcomes(samples, record.num_sent - len(warm_up)),
         warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
         error_examples=record.error_examples,
@@ -218,7 +223,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         refusals=distribution(sample.latency_s for sample in samples if sample.is_refusal),
         lag=lag,
         loop_lag=distribution(record.loop_late_s),
-        problems=_problems(latency, lag, len(samples), plan.max_lag_s),
+        problems=_problems(latency, lag, samples, plan, record.error_examples.get(TESTER_FAILED, "")),
         per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
         cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
@@ -231,13 +236,25 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
 
 
 def _problems(
-    latency: Distribution | None, lag: Distribution | None, num_sent: int, max_lag_s: float
+    latency: Distribution | None,
+    lag: Distribution | None,
+    samples: Sequence[Sample],
+    plan: RunPlan,
+    own_error: str,
 ) -> list[str]:
     problems = []
-    if num_sent == 0:
+    if not samples:
         problems.append("no request was sent")
+    problems += [
+        f"the tester gave up every request before the time of {slo}"
+        for slo in plan.slos
+        if samples and not _judged(samples, slo)
+    ]
+    num_own = sum(sample.outcome == TESTER_FAILED for sample in samples)
+    if num_own:
+        problems.append(f"the tester could not open a connection for {num_own} requests: {own_error}")
     if lag is not None:
-        limit_ms = max(max_lag_s * 1e3, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
+        limit_ms = max(plan.max_lag_s * 1e3, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
         if lag.p99_ms > limit_ms:
             problems.append(
                 f"the tester began 1 % of the requests at least {lag.p99_ms:.2f} ms late, and {limit_ms:.2f} ms are "
@@ -246,9 +263,9 @@ def _problems(
     return problems
 
 
-def _num_judged(samples: Sequence[Sample]) -> int:
-    """Number of requests that the tester did not cancel. A cancelled request says nothing about the server."""
-    return sum(sample.outcome != DISCONNECTED for sample in samples)
+def _judged(samples: Sequence[Sample], slo: Slo) -> list[Sample]:
+    """The requests that count for the objective."""
+    return [each for each in samples if each.is_judged(slo.limit_s, is_first_text=slo.is_first_text)]
 
 
 def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
@@ -326,7 +343,8 @@ def _phases(arrivals: Arrivals, samples: Sequence[Sample], objective: Slo | None
             key=lambda sample: sample.scheduled_s,
         )
         latencies = [sample.latency_s for sample in due if sample.is_ok]
-        share = _num_within(due, objective) / max(1, _num_judged(due)) if objective is not None else None
+        judged = _judged(due, objective) if objective is not None else []
+        share = _num_within(judged, objective) / len(judged) if objective is not None and judged else None
         results.append(
             PhaseResult(
                 rate=phase.rate,
@@ -337,15 +355,14 @@ def _phases(arrivals: Arrivals, samples: Sequence[Sample], objective: Slo | None
                 attained_share=share,
                 p50_ms=percentile_of(latencies, 50),
                 p99_ms=percentile_of(latencies, 99),
-                recovery_s=None if objective is None else _recovery_s(due, objective, from_s),
+                recovery_s=None if objective is None else _recovery_s(judged, objective, from_s),
             )
         )
     return results
 
 
-def _recovery_s(due: Sequence[Sample], objective: Slo, from_s: float) -> float | None:
-    """`PhaseResult.recovery_s`. due: the requests of the phase, in the order of their due times."""
-    judged = [sample for sample in due if sample.outcome != DISCONNECTED]
+def _recovery_s(judged: Sequence[Sample], objective: Slo, from_s: float) -> float | None:
+    """`PhaseResult.recovery_s`. judged: the phase's requests that count, in the order of their due times."""
     missed = [
         index
         for index, sample in enumerate(judged)

@@ -20,6 +20,7 @@ from transduce.loadtest.connection import (
     ConnectionLostError,
     ConnectionPool,
     RawResponse,
+    allow_open_files,
     head,
 )
 from transduce.loadtest.dialects import BadAnswerError, ParsedResponse, StreamError, error_message
@@ -36,6 +37,7 @@ from transduce.loadtest.sample import (
     OPEN,
     STATUS_PREFIX,
     STREAM_ERROR,
+    TESTER_FAILED,
     TIMEOUT,
     Sample,
 )
@@ -70,7 +72,7 @@ OnProgress = Callable[[Progress], None]
 def run(
     plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """Execute a plan in a new event loop.
+    """Execute a plan in a new event loop. Raises this process's limit of open files as far as it may.
 
     expected: the translations to compare with, by workload entry.
 
@@ -78,6 +80,7 @@ def run(
         ConservationError: a bug in the tester.
         ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
+    allow_open_files()
     return uvloop.run(run_async(plan, on_progress, expected=expected))
 
 
@@ -258,25 +261,32 @@ class _Run:
         disconnect_s = request.disconnect_after_s
         is_disconnect = disconnect_s is not None and disconnect_s < left_s
         limit_s = disconnect_s if is_disconnect and disconnect_s is not None else left_s
+        response = RawResponse()
         try:
             async with asyncio.timeout(limit_s):
-                sent_at, response = await self.pool.exchange(content)
+                sent_at, _ = await self.pool.exchange(content, response)
         except TimeoutError:
-            return DISCONNECTED if is_disconnect else TIMEOUT
+            if not is_disconnect:
+                return TIMEOUT
+            self._note_first_text(sample, response)
+            return DISCONNECTED
         except ConnectFailedError as error:
-            return self._failed(CONNECT_FAILED, str(error))
+            return self._failed(TESTER_FAILED if error.is_own else CONNECT_FAILED, str(error))
         except ConnectionLostError:
             return CONNECTION_LOST
         sample.sent_s = sent_at - self.started_at
         sample.ended_s = response.ended_at - self.started_at
         return self._read(sample, request, response)
 
+    def _note_first_text(self, sample: Sample, response: RawResponse) -> None:
+        if response.first_text_at:
+            sample.first_text_s = response.first_text_at - self.started_at
+
     def _read(self, sample: Sample, request: RunRequest, response: RawResponse) -> str:
         """The outcome of a complete response; the times of its request and of its end are already recorded."""
         if response.status != HTTP_OK:
             return self._failed(f"{STATUS_PREFIX}{response.status}", error_message(bytes(response.body)))
-        if response.first_text_at:
-            sample.first_text_s = response.first_text_at - self.started_at
+        self._note_first_text(sample, response)
         sample.server_timing = response.server_timing
         sample.num_cached = response.num_cached
         try:

@@ -12,6 +12,8 @@ from transduce.loadtest.dialects import ParsedResponse
 OK = "ok"
 TIMEOUT = "timeout"
 CONNECT_FAILED = "connect_failed"
+# The tester had no file descriptor or no port for a connection.
+TESTER_FAILED = "tester_failed"
 CONNECTION_LOST = "connection_lost"
 # The tester cancelled the request, as the workload defines.
 DISCONNECTED = "disconnected"
@@ -32,8 +34,8 @@ PART = re.compile(rf"(?:{QUOTED}|[^;])++")
 class Sample:
     """One request.
 
-    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen. sent_s,
-    first_text_s: None also if the request got no complete response.
+    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen. sent_s: None
+    also if the request got no complete response. first_text_s: so, too, unless the tester cancelled the request.
 
     Attributes:
         index: position of the request in the run.
@@ -97,6 +99,23 @@ class Sample:
             return False
         ended_s = self.first_text_s if is_first_text else self.ended_s
         return ended_s is not None and ended_s - self.scheduled_s <= limit_s
+
+    def is_judged(self, limit_s: float, *, is_first_text: bool = False) -> bool:
+        """Whether the request counts for an objective of `limit_s`.
+
+        A request that the tester cancelled before `limit_s` does not count, because it might have been answered in
+        time. One that it cancelled later counts as a miss, except for an objective of the first text (is_first_text) if
+        the stream had text in time.
+        """
+        if self.outcome != DISCONNECTED:
+            return True
+        if (
+            is_first_text
+            and self.first_text_s is not None
+            and self.first_text_s - self.scheduled_s <= limit_s
+        ):
+            return False
+        return self.latency_s > limit_s
 
 
 class ConservationError(Exception):

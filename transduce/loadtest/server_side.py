@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import ssl
 from collections.abc import Iterator
@@ -25,15 +26,22 @@ COUNTERS = (
     "transduce_target_tokens_total",
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+SERVER_HAS_ENDED = "the process of --server-pid has ended"
+# State of a process that has ended and that its parent has not waited for.
+ZOMBIE = "Z"
 
 
 @dataclass(frozen=True)
 class ServerSnapshot:
-    """The server at one moment. metrics: samples without labels. cpu_s, pss_mb: of its processes; None if not known."""
+    """The server at one moment.
+
+    metrics: samples without labels. cpu_s, pss_mb: of its processes; None if not known. has_ended: its process has.
+    """
 
     metrics: dict[str, float]
     cpu_s: float | None
     pss_mb: float | None
+    has_ended: bool = False
 
 
 class ServerSide:
@@ -42,6 +50,7 @@ class ServerSide:
     def __init__(self, target: Target, pid: int | None = None) -> None:
         self._target = target
         self._pid = pid
+        self._was_alive = False
 
     def models(self) -> list[dict[str, Any]] | None:
         """The models of `GET /v1/models`; None if the server does not list them there.
@@ -56,7 +65,7 @@ class ServerSide:
         return None
 
     def snapshot(self) -> ServerSnapshot:
-        """Measure the server now. Raises OSError if its process has ended."""
+        """Measure the server now. Raises OSError if its process had ended before the first snapshot."""
         answer = self._get("/metrics")
         metrics: dict[str, float] = {}
         for line in answer.text.splitlines() if answer is not None else ():
@@ -66,7 +75,13 @@ class ServerSide:
                     metrics[name] = float(value)
         if self._pid is None:
             return ServerSnapshot(metrics, None, None)
-        pids = processes_of(self._pid)
+        try:
+            pids = processes_of(self._pid)
+        except OSError:
+            if not self._was_alive:
+                raise
+            return ServerSnapshot(metrics, None, None, has_ended=True)
+        self._was_alive = True
         try:
             pss_mb: float | None = sum(map(memory_mb, pids))
         except PermissionError:  # a process of another user: its memory cannot be read, its CPU time can
@@ -116,7 +131,8 @@ def processes_of(pid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process may have ended
             children.setdefault(int(_stat(int(path.name))[1]), []).append(int(path.name))
-    _stat(pid)
+    if _stat(pid)[0] == ZOMBIE:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"/proc/{pid}/stat")
     found = [pid]
     for each in found:
         found += children.get(each, [])

@@ -139,6 +139,8 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
     per_sentence, per_word = line_of_subwords(passes[0].samples)
     characters = [len(text) for spec in workload.requests for text in spec.texts]
     beam_size = int(model["defaults"]["beam_size"])
+    outside_s = max(0.0, alone.latency.mean_ms - engine_ms) / 1e3
+    max_rate = max(one.level.rate for one in passes)
     return Costs(
         name=f"{model['name']} {model['version']}",
         levels=merged([one.level for one in passes]),
@@ -146,7 +148,8 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
         max_rows=int(limits[0]),
         num_kept_rows=min(NUM_KEPT_ROWS, int(limits[0]) - beam_size),
         beam_size=beam_size,
-        request_s=max(0.0, alone.latency.mean_ms - engine_ms) / 1e3,
+        # An event loop that answers `max_rate` requests a second works no longer on each of them (utilisation law).
+        request_s=min(outside_s, 1 / max_rate) if max_rate else outside_s,
         steps_per_subword=grown(STEPS) / grown(ENCODED),
         subwords_per_sentence=per_sentence,
         subwords_per_word=per_word,
