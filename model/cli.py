@@ -94,7 +94,7 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
     """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn.
 
-    Raises CorpusError after the last pair if no pair has a domain of `weights`.
+    Raises CorpusError after the last pair if there are pairs, and none has a domain of `weights`.
     """
     from model.corpus import check_domains
 
@@ -103,7 +103,8 @@ def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pa
         copies = fractions.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
         fractions[pair.domain] = copies - int(copies)
         yield from repeat(pair, int(copies))
-    check_domains(weights, fractions)
+    if fractions:
+        check_domains(weights, fractions)
 
 
 # --- lexicon ---

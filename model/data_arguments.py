@@ -159,8 +159,7 @@ def one_way_pairs(
 ) -> Iterator[tuple[Pair, Direction]]:
     """The sentence pairs of `--one-way` and then of `--one-way-reverse`, each with its direction.
 
-    Raises CorpusError for a missing file, for a folder without TSV files, and for --one-way-reverse without
-    --reverse-tag.
+    Raises CorpusError as `pairs_of`, and for --one-way-reverse without --reverse-tag.
     """
     from model.corpus import CorpusError
 

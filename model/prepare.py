@@ -57,7 +57,8 @@ def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> 
     remaining = iter(pairs)
     while block := list(islice(remaining, BLOCK_PAIRS)):
         yield from chain.kept_of(block)
-    check_domains(preparation.weights, report.read)
+    if report.read:
+        check_domains(preparation.weights, report.read)
     if not report.written:
         raise CorpusError("no pair is left")
 

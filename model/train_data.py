@@ -49,13 +49,15 @@ def batches_of(
         "one_way_reverse": file_facts(files_of(args.one_way_reverse)),
     }
 
+    seen: set[str] = set()
+
+    def noted(pair: Pair) -> Pair:
+        seen.add(pair.domain)
+        return pair
+
+    dev = encode_corpus(map(noted, dev_pairs), tokenizer, keep=dev_keep, directions=directions)
+
     def encode() -> Corpus:
-        seen: set[str] = set()
-
-        def noted(pair: Pair) -> Pair:
-            seen.add(pair.domain)
-            return pair
-
         encoded = encode_corpus(
             map(noted, chain(data_pairs, word_pairs(entries))),
             tokenizer,
@@ -68,7 +70,6 @@ def batches_of(
         return encoded
 
     corpus = cached_corpus(args.run / "corpus", key, encode)
-    dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
         longest = one.lengths()[0].max()

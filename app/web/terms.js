@@ -1,9 +1,5 @@
-// Parses a typed glossary. Each line has a term, then a tab or, in a line without a tab, the first "=", then the
+// Parses a typed glossary. Each line has a term, then tabs or, in a line without a tab, the first "=", then the
 // translation. With a tab, the term may contain "=".
-
-const WITH_TAB = /^([^\t]+)\t([^\t]+)$/;
-const WITH_EQUALS = /^([^=\t]+)=([^\t]+)$/;
-const WITH_BOTH = /\s*(?:=\s*\t|\t\s*=)\s*/; // "=" in a column of its own
 
 /** Returns {terms, wrongLines}: a map from term to translation, and the numbers of the invalid lines. */
 export function parseTerms(text) {
@@ -29,7 +25,18 @@ export function swappedTerms(text) {
 
 /** The term and the translation of a line; null if it is invalid. Neither may begin or end with "=". */
 function entryOf(line) {
-  const parts = line.trim().replace(WITH_BOTH, "\t");
-  const entry = (WITH_TAB.exec(parts) ?? WITH_EQUALS.exec(parts))?.slice(1).map((side) => side.trim());
-  return entry?.every((side) => !/^$|^=|=$/.test(side)) ? entry : null;
+  const sides = line.includes("\t") ? columnsOf(line) : halvesOf(line);
+  return sides.length === 2 && sides.every((side) => !/^$|^=|=$/.test(side)) ? sides : null;
+}
+
+/** The columns between tabs, without those that are empty or only "=". */
+function columnsOf(line) {
+  const columns = line.split("\t").map((side) => side.trim());
+  return columns.filter((side) => side !== "" && side !== "=");
+}
+
+/** What is before and after the first "=". */
+function halvesOf(line) {
+  const [first, ...others] = line.split("=");
+  return [first, others.join("=")].map((side) => side.trim());
 }

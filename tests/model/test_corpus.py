@@ -289,6 +289,7 @@ def test_the_tokenizer_reads_each_domain_as_often_as_its_weight_says() -> None:
     found = list(weighted(mixed, {"often": 2.5, "rare": 0.25, "never": 0.0}))
     assert Counter(pair.domain for pair in found) == {"often": 20, "rare": 2, "once": 8}
     assert [pair.source for pair in found if pair.domain == "rare"] == ["3", "7"]
+    assert list(weighted([], {"often": 2.5})) == []
     with pytest.raises(
         CorpusError, match="no pair has the domain rear; the pairs have never, often, once, rare"
     ):

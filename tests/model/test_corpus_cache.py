@@ -136,7 +136,11 @@ def test_a_domain_to_leave_out_that_no_pair_has_is_named(tmp_path: Path, tokeniz
     labelled = [Pair(pair.source, pair.target, "ab"[number % 2]) for number, pair in enumerate(pairs()[:8])]
     path = str(write_tsv(tmp_path / "data.tsv", labelled))
     more = str(write_tsv(tmp_path / "more.tsv", [Pair("", "", "blank")]))
-    options = ("--data", path, "--dev", path, "--one-way", more, "--domain", "a=0", "--domain", "blank=0")
+    dev = str(write_tsv(tmp_path / "dev.tsv", [*labelled, Pair("dev", "dev", "only in dev")]))
+    left_out = ("--domain", "a=0", "--domain", "blank=0", "--domain", "only in dev=0")
+    options = ("--data", path, "--dev", dev, "--one-way", more, *left_out)
     assert pairs_by_domain(tmp_path, tokenizer, *options) == [{"b": 4}, {"b": 4}]
-    with pytest.raises(CorpusError, match="no pair has the domain aa; the pairs have a, b, blank"):
+    with pytest.raises(
+        CorpusError, match="no pair has the domain aa; the pairs have a, b, blank, only in dev"
+    ):
         pairs_by_domain(tmp_path, tokenizer, *options, "--domain", "aa=0")

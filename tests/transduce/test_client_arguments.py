@@ -102,6 +102,13 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("proxy")
+def test_a_proxy_with_an_impossible_name_is_a_failed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://.:3")
+    with transduce.Client(ELSEWHERE, max_retries=0) as client, pytest.raises(transduce.ConnectionFailed):
+        client.models()
+
+
+@pytest.mark.usefixtures("proxy")
 @pytest.mark.parametrize(("name", "value"), VARIABLES)
 def test_a_variable_that_cannot_be_used_is_a_value_error(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -96,6 +96,8 @@ class Connections(Generic[Http]):
             yield http
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise self._endpoint.failure(error) from error
+        except UnicodeError as error:  # of a proxy's name
+            raise ConnectionFailed(f"the proxy cannot be used: {error}") from error
         except RuntimeError as error:
             if not http.is_closed:
                 raise

@@ -50,8 +50,8 @@ class Frame:
     any figure is NaN if the server has no such metric.
     p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: the
     workers' computing time that was reported in the interval, divided by the interval and the number of workers. A
-    worker reports up to 32 steps at once, so a short interval may have 0 of a busy worker, or more than 1. statuses:
-    answers per second by status, without probes. rejected: per second and by reason, the requests that got no
+    worker reports up to 32 steps at once. So in a short interval, that of a busy worker may be 0, or above 1.
+    statuses: answers per second by status, without probes. rejected: per second and by reason, the requests that got no
     translation. drain_s: seconds until the queue is done, if known.
     """
 

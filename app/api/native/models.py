@@ -348,10 +348,11 @@ class TranslateBody(_ModelBody):
         bool, _doc("stop a translation that repeats itself, and decode it again without repetitions")
     ] = False
     suppress: Annotated[
-        Phrases | None, _doc("words or phrases that the model does not write in the same case and subwords")
+        Phrases | None,
+        _doc("words or phrases that the model does not write, in this case and these subwords"),
     ] = None
     target_prefix: Annotated[
-        Texts | None, _doc('plain text, the beginning of each first sentence\'s translation; "" sets none')
+        Texts | None, _doc('plain text, with which the translation of each text begins; "" sets none')
     ] = None
 
     @property
