@@ -92,7 +92,7 @@ class UnknownModel(RequestError):
 
 
 class ModelInUse(RequestError):
-    """A model cannot be unloaded: a request or a reload uses it, or the server keeps all models loaded."""
+    """A model cannot be unloaded: it loads, a request or a reload uses it, or the server keeps all models loaded."""
 
 
 class ModelRefused(RequestError):

@@ -40,7 +40,10 @@ REFUSABLE = Errors(
 )
 IN_USE = Errors(
     ErrorAnswer,
-    {**ERRORS.statuses, 409: "a request or a reload uses the model, or the server keeps all models loaded"},
+    {
+        **ERRORS.statuses,
+        409: "the model loads, a request or a reload uses it, or the server keeps all models loaded",
+    },
 )
 
 

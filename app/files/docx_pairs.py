@@ -1,7 +1,8 @@
 """Pairs of marks in a paragraph of a Word document that may overlap: fields, and ranges such as bookmarks.
 
 Elements nest. A field whose start and end are in different elements cannot be an element of the translation, nor can a
-range that overlaps a field, an element or another range. The start and the end of such a field or range are points.
+range that overlaps a field or an element. Of two ranges that overlap, only the one that ends last can. The start and
+the end of any other field or range are points.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
     """
     closed = {item.name for item in items if isinstance(item, Mark) and item.kind is MarkKind.CLOSE}
     # The open marks of this rank, for each open pair of a lower rank. A mark that is never closed is left out.
-    opened: list[list[tuple[int, str]]] = [[]]
+    opened: list[list[int]] = [[]]
+    starts: dict[str, list[int]] = {}  # of the open marks of this rank, by name
+    overlapping: set[int] = set()  # those that were closed while another mark or a pair was open in them
     found: set[int] = set()
     for index, item in enumerate(items):
         if not isinstance(item, Mark) or item.kind not in {MarkKind.OPEN, MarkKind.CLOSE} or index in points:
@@ -45,9 +48,16 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
         elif _rank(item.name) == rank:
             found.add(index)
             if is_start and item.name in closed:
-                opened[-1].append((index, item.name))
-            elif not is_start and opened[-1] and opened[-1][-1][1] == item.name:
-                found -= {opened[-1].pop()[0], index}
+                opened[-1].append(index)
+                starts.setdefault(item.name, []).append(index)
+            elif not is_start and starts.get(item.name):
+                start, innermost = starts[item.name].pop(), opened[-1]
+                while innermost and innermost[-1] in overlapping:
+                    innermost.pop()
+                if innermost and innermost[-1] == start:
+                    found -= {innermost.pop(), index}
+                else:
+                    overlapping.add(start)
     return found
 
 

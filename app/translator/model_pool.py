@@ -168,7 +168,9 @@ class ModelPool:
     async def unload(self, model: PooledModel) -> None:
         """Unload a model, if it is loaded. Raises ModelInUse if it is loading, or a request or a reload needs it."""
         if model.num_users or model.loading is not None:
-            raise ModelInUse(f"a request or a reload uses the model {model.name}: try again later")
+            raise ModelInUse(
+                f"the model {model.name} loads, or a request or a reload uses it: try again later"
+            )
         if model.translator is not None:
             await self._unload_now(model)
 

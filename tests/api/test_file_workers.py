@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import time
@@ -19,6 +20,7 @@ import psutil
 import pytest
 
 from app.errors import NotReady
+from app.file_worker.__main__ import MAX_REUSED_KIB
 from app.file_worker.messages import WorkerLimits
 from app.file_worker.workers import FileWorkers, _environment
 from app.files import FileFormat
@@ -228,6 +230,26 @@ def test_a_worker_does_not_get_the_servers_settings(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TRANSDUCE_API_KEYS", "secret")
     monkeypatch.setenv("transduce_admin_token", "secret")
     assert "secret" not in _environment().values()
+
+
+def test_a_worker_is_used_again_though_the_server_has_used_much_memory() -> None:
+    """A process begins with its parent's `ru_maxrss`."""
+    content = b"x" * 1024 * MAX_REUSED_KIB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > len(content)
+
+    async def scenario() -> list[set[int]]:
+        before = {process.pid for process in psutil.Process().children()}
+        workers = FileWorkers(WorkerLimits(256_000_000, 20, 2048), num_workers=1)
+        found = []
+        for _ in range(2):
+            await workers.read(b"Yes.", FileFormat.TXT, timeout_s=HANG_TIMEOUT_S)
+            found.append({process.pid for process in psutil.Process().children()} - before)
+        await workers.close()
+        return found
+
+    first, second = asyncio.run(scenario())
+    assert first == second
+    assert len(first) == 1
 
 
 def test_a_worker_that_starts_while_the_pool_closes_is_ended() -> None:

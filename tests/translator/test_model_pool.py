@@ -260,7 +260,7 @@ def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
     async def test(loads: Loads) -> None:
         a = loads.model("a")
         async with loads.users(a):
-            with pytest.raises(ModelInUse, match="a request or a reload uses the model a"):
+            with pytest.raises(ModelInUse, match="the model a loads, or a request or a reload uses it"):
                 await loads.pool.unload(a)
         await loads.pool.unload(a)
         await loads.pool.unload(a)
