@@ -6,8 +6,9 @@ unchanged if one reading agrees. The parts of dates, times and versions (`2024-0
 `12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), the
 month of a date and its name (`2024-05-01`, `1 May 2024`), `3 pm` and 15.
 
-`万`, `億`, `만` and the like multiply the number before them. The other side may have a word for this (`1.5 million`
-for `150万`), so of these two only the digits before the last zeros are compared.
+`万`, `億`, `만` and the like multiply the number before them (`150万`). A number right after them is added (`1万2345`).
+The other side may have a word for this (`1.5 million`), so of these two only the digits before the last zeros are
+compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from math import prod
 
 from app.text.language_codes import base_language, decimal_marks
@@ -48,7 +50,10 @@ _SCALES = (
     | dict.fromkeys("億亿억", 10**8)
     | dict.fromkeys("兆조", 10**12)
 )
-_SCALE = re.compile(rf"[{_SPACES}]?([{''.join(_SCALES)}]{{1,3}}+)(?:[{_SPACES}](?=\d))?+")
+_SCALE_WORDS = f"[{''.join(_SCALES)}]{{1,3}}"
+# A space may come before a Chinese character (`10 万`). It comes before no Hangul, because Korean words begin with it.
+_SCALE = re.compile(rf"(?:[{_SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{_SPACES}](?=\d))?+")
+_SCALE_BEFORE = re.compile(rf"\d[{_SPACES}]?{_SCALE_WORDS}$")
 _MAX_MULTIPLIED = 40  # the most characters of a multiplied number, because a decimal has a maximum
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
@@ -109,9 +114,10 @@ class _Number:
         """Whether the numbers share a reading or, if one is multiplied, the digits before the last zeros."""
         return not self.readings.isdisjoint(other.readings) or (
             (self.is_multiplied or other.is_multiplied)
-            and not self._significant_digits().isdisjoint(other._significant_digits())
+            and not self._significant_digits.isdisjoint(other._significant_digits)
         )
 
+    @cached_property
     def _significant_digits(self) -> set[str]:
         return {re.sub(r"\D", "", reading).strip("0") for reading in self.readings}
 
@@ -150,7 +156,7 @@ def may_have_number(text: str, language: str) -> bool:
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. Multiplied ones (`10万`) are left out.
+    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. `10万` and `1万2345` are left out.
 
     only: numbers without letters, such as `4`; return just the words that contain one of them.
     """
@@ -159,27 +165,41 @@ def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
         for match in _NUMBER_WITH_LETTERS.finditer(text)
         if (only is None or any(number.group() in only for number in NUMBER.finditer(match.group())))
         and not _SCALE.match(text, match.end())
+        and not _SCALE_BEFORE.search(text, max(0, match.start() - 5), match.start())
     ]
 
 
 def _numbers(text: str, marks: str) -> Iterator[_Number]:
     """Yield the numbers of a text. marks: its possible decimal marks."""
-    matches = NUMBER.finditer(text)
-    for match in matches:
-        end, value = match.end(), Decimal(0)
-        following: re.Match[str] | None = match
-        while following is not None and (scale := _SCALE.match(text, following.end())):
-            if following is not match:
-                next(matches)  # such as `5000万` in `3億5000万`
-            value += _least_value(following.group(), marks) * prod(_SCALES[word] for word in scale.group(1))
-            end = scale.end()
-            following = NUMBER.match(text, end)
+    end = 0
+    for match in NUMBER.finditer(text):
+        if match.start() < end:
+            continue  # such as `5000万` in `3億5000万`
+        value, end = _multiplied(text, match, marks)
         if value:
-            reading = f"{value:f}"
-            written = text[match.start() : end].rstrip()
+            written, reading = text[match.start() : end].rstrip(), f"{value:f}"
             yield _Number(written, frozenset({reading}), (reading,), is_multiplied=True)
         else:
             yield _number(text, match, marks)
+
+
+def _multiplied(text: str, match: re.Match[str], marks: str) -> tuple[Decimal, int]:
+    """Return the value and end of the number that begins with a match, or 0 if no word such as `万` multiplies it."""
+    value, end = Decimal(0), match.end()
+    part = Decimal(0)  # what a later word may multiply, such as `1천500` in `1천500만`
+    following: re.Match[str] | None = match
+    while following is not None and (scale := _SCALE.match(text, following.end())):
+        if not (least := _least_value(following.group(), marks)):
+            return value + part, end
+        factors = [_SCALES[word] for word in scale.group(1)]
+        part += least * prod(factor for factor in factors if factor < 10**4)
+        if (large := prod(factor for factor in factors if factor >= 10**4)) > 1:
+            value, part = value + part * large, Decimal(0)
+        end = scale.end()
+        following = NUMBER.match(text, end)
+    if following is not None and following is not match and (rest := _least_value(following.group(), marks)):
+        part, end = part + rest, following.end()  # such as `2345` in `1万2345`
+    return value + part, end
 
 
 def _least_value(written: str, marks: str) -> Decimal:

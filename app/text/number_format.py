@@ -5,8 +5,9 @@ A number keeps its length. These stay unchanged:
 - numbers without a decimal mark or a thousands mark, times, numbers of hours (`3.5 h`), web and IP addresses, numbers
   with a letter attached;
 - numbers whose thousands mark is a point or space, if they begin with 0 or follow a word such as `version`;
-- such numbers without a decimal part, unit or currency, if they have two U+0020 or more (`777 123 456`), follow `+`, or
-  stand next to another number (`+48 600 123 456`, `040 123 4567`);
+- such numbers without a decimal part, unit or currency, if they have two marks or more after `+` (`+48 600 123 456`);
+- such numbers with spaces, if they stand next to another number (`040 123 4567`), or have two U+0020 or more and begin
+  with three digits (`777 123 456`);
 - a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
   capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
 - an English date that is valid with its day first and with its month first (`05/06/2025`).
@@ -46,22 +47,25 @@ _NUMBERED = re.compile(
     r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr"
     r"|versi[oó]n|versão|versione|versie|wersja|verze|версия|версія|versjon|versio|sürüm)"
 )
+# Those that are common words of languages with points or spaces between groups (`no` in Spanish, `v` in Czech).
+_COMMON_WORDS = frozenset(["no", "ver", "v"])
 # A number across a space, before and after. A year before does not count.
 _NUMBER_BEFORE = re.compile(r"\d(?<!\b(?:19|20)\d\d)[" + _SPACES + r"]$")
 _NUMBER_AFTER = re.compile(r"[" + _SPACES + r"]\d")
 _BYTE = r"(?:1?\d{1,2}|2[0-4]\d|25[0-5])"
 _IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
-# A currency before a number, and a currency, unit or magnitude after it.
+# A currency before a number, and a currency, unit or magnitude after it. The case of a unit of one letter counts, and
+# no mark follows it, because `w` and `v` are words, and `M.` and `l'` are no units.
 _CURRENCY_BEFORE = re.compile(
     r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + _SPACES + r"]?$"
 )
 _UNIT_AFTER = re.compile(
-    r"[" + _SPACES + r"]?(?:[%‰°$€£¥₽₺₴₹]|(?:"
-    r"[kcmdµ]?m[²³23]?|ha|[kmµ]?g|t|[cdmh]?l|[kmgt]?wh?|k?v|[kmgt]i?b|[kmg]?hz|km/h|[ксм]?м[²³]?|[км]?г|га|[тл]|квт"
+    r"[" + _SPACES + r"]?(?:[%‰°$€£¥₽₺₴₹]|[mgtlWVмгтл](?![^\W_]|['\u2019.])|(?i:"
+    r"[kcmdµ]m[²³23]?|m[²³23]|ha|[kmµ]g|[cdmh]l|[kmgt]w|[kmgt]?wh|kv|[kmgt]i?b|[kmg]?hz|km/h|[ксм]м[²³]?|м[²³]|[км]г"
+    r"|га|квт"
     r"|eur(?:os?|oa)?|usd|gbp|chf|pln|czk|rub|uah|sek|nok|dkk|kr|zł|kč|tl|dollars?|dol[aá]r\w*|złot\w+|korun\w*|kron\w+"
     r"|руб\w*|грн|гривен\w*|гривн\w+|доллар\w*|долар\w*|евро|євро"
-    r"|mil\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_]))",
-    re.IGNORECASE,
+    r"|mil\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_]))"
 )
 # A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
@@ -148,13 +152,16 @@ def _is_no_grouped_quantity(text: str, match: re.Match[str], *, has_fraction: bo
     written, (start, end) = match.group(), match.span()
     before = _BEFORE.search(text, max(0, start - 40), start)
     word = (before is not None and before.group(1)) or ""
-    if written.startswith("0") or _IP_ADDRESS.fullmatch(written) or _is_numbered(word):
+    is_numbered = word.lower() not in _COMMON_WORDS and _is_numbered(word)
+    if written.startswith("0") or _IP_ADDRESS.fullmatch(written) or is_numbered:
         return True
     preceding = text[max(0, start - 6) : start]
-    is_next_to_number = _NUMBER_BEFORE.search(preceding) or _NUMBER_AFTER.match(text, end)
-    is_doubtful = written.count(" ") > 1 or preceding.endswith("+") or is_next_to_number
+    is_doubtful = preceding.endswith("+") and sum(not each.isdigit() for each in written) > 1
+    if "." not in written:
+        is_next_to_number = _NUMBER_BEFORE.search(preceding) or _NUMBER_AFTER.match(text, end)
+        is_doubtful |= bool(is_next_to_number) or (written.count(" ") > 1 and written[3] == " ")
     is_quantity = has_fraction or _UNIT_AFTER.match(text, end) or _CURRENCY_BEFORE.search(preceding)
-    return bool(is_doubtful and not is_quantity)
+    return is_doubtful and not is_quantity
 
 
 def _is_numbered(word: str) -> bool:

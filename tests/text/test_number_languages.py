@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from app.text.formulas import find_formulas
@@ -52,6 +54,15 @@ def test_a_language_with_another_mark_reports_it() -> None:
         ("35,000 and 7", "3\ub9cc 5\ucc9c, 7", "ko"),
         ("two million", "200\u4e07", "zh"),
         ("5 kg", "5\u5343\u514b", "zh"),
+        ("100,000 people", "10\u00a0\u4e07\u4eba", "zh"),
+        ("12,345 yen", "1\u4e072345\u5186", "ja"),
+        ("234,567,890 yen", "2\u51043456\u4e077890\u5186", "ja"),
+        ("12,345 won", "1\ub9cc2345\uc6d0", "ko"),
+        ("12,345 won", "1\ub9cc 2345\uc6d0", "ko"),
+        ("25,000", "2\u4e075000", "zh"),
+        ("10.2 million", "1\ucc9c20\ub9cc", "ko"),
+        ("15 million", "1\ucc9c5\ubc31\ub9cc", "ko"),
+        ("100,000 and 7", "10\u4e07 7", "zh"),
     ],
 )
 def test_a_notation_of_the_language_is_no_change(source: str, target: str, code: str) -> None:
@@ -64,6 +75,23 @@ def test_another_multiplied_number_is_a_change() -> None:
     assert (found.missing, found.added) == (("10\u4e07",), ("200,000",))
     assert changed_numbers("3\u51045000\u4e07", "300 million", "zh", "en")
     assert changed_numbers("1" * 1_000_000 + "\u4e07", "2", "zh", "en"), "more than a decimal can have"
+    assert changed_numbers("1\u4e072345", "12,346", "ja", "en").missing == ("1\u4e072345",)
+    assert changed_numbers("1\u4e07" + "1.2.3\u4e07", "10,000", "zh", "en").missing == ("1.2.3",)
+
+
+def test_a_multiplied_number_is_compared_as_fast_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    original = re.sub
+
+    def counted(pattern: str, by: str, text: str) -> str:
+        calls.append(text)
+        return original(pattern, by, text)
+
+    monkeypatch.setattr("app.text.number_check.re.sub", counted)
+    source = ", ".join(f"{number}\u4e07" for number in range(1, 400, 2))
+    target = ", ".join(f"{number}\u4e07" for number in range(401, 800, 2))
+    assert changed_numbers(source, target, "zh", "ja")
+    assert len(calls) < 20 * 400
 
 
 def test_every_mark_is_known_for_most_languages() -> None:
@@ -80,6 +108,10 @@ def test_every_mark_is_known_for_most_languages() -> None:
         ("\u0e21\u0e353\u0e04\u0e19 \u0e55\u0e04\u0e19", ["3", "\u0e55"]),
         ("\u724810A4\u7248", ["10A4"]),
         ("10\u4e07\u4eba 1,000\u4e07 7", ["7"]),
+        ("1\u4e072345\u5186", []),
+        ("10 \u4e072345\u5186", []),
+        ("2024 \ubc31\uc11c", ["2024"]),
+        ("\ucf54\ub85c\ub09819 \ubc31\uc2e0", ["19"]),
     ],
 )
 def test_only_letters_of_scripts_with_spaces_belong_to_a_number(text: str, found: list[str]) -> None:
@@ -89,6 +121,8 @@ def test_only_letters_of_scripts_with_spaces_belong_to_a_number(text: str, found
 def test_numbers_are_found_in_near_linear_time() -> None:
     check_near_linear(lambda size: number_spans("\u6709a" * size + "1"), 8_000)
     check_near_linear(lambda size: changed_numbers("1" + "\u4e07" * size, "1", "zh", "en"), 8_000)
+    check_near_linear(lambda size: changed_numbers("1.2.3\u4e07" * size, "1", "zh", "en"), 2_000)
+    check_near_linear(lambda size: changed_numbers("1\u4e07" * size, "1", "zh", "en"), 8_000)
 
 
 @pytest.mark.parametrize(
