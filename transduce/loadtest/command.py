@@ -177,7 +177,6 @@ class _Bar:
                 break
             if sample.is_ok:
                 recent.append(sample.latency_s)
-        recent.sort()
         p50, p99 = percentile_of(recent, 50), percentile_of(recent, 99)
         latencies = (
             "" if p50 is None or p99 is None else f", last {LAST_S:g} s: p50 {p50:.0f} ms, p99 {p99:.0f} ms"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
+import re
 import resource
 import socket
 import ssl
@@ -57,7 +59,6 @@ class RawResponse:
     server_timing: str = ""
     num_cached: int | None = None
     body: bytearray = field(default_factory=bytearray)
-    first_byte_at: float = 0.0
     first_text_at: float = 0.0
     ended_at: float = 0.0
 
@@ -140,8 +141,6 @@ class Connection(asyncio.Protocol):
         if response is None:
             self.close()
             return
-        if not response.first_byte_at:
-            response.first_byte_at = self._clock()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -262,9 +261,7 @@ class ConnectionPool:
                 ssl=self._tls,
             )
         except OSError as error:
-            # The errors of several addresses have one common text and no number.
-            is_own = any(f"[Errno {number}]" in str(error) for number in OWN_ERRORS)
-            raise ConnectFailedError(error.strerror or str(error), is_own=is_own) from error
+            raise ConnectFailedError(error.strerror or str(error), is_own=_is_own(error)) from error
         self.num_opened += 1
         return connection
 
@@ -273,6 +270,21 @@ class ConnectionPool:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
+
+
+def _is_own(error: OSError) -> bool:
+    """Whether the tester's machine is the cause of an error. The errors of several addresses have one common text."""
+    numbers = [int(number) for number in re.findall(r"\[Errno (-?\d+)\]", str(error))]
+    return (bool(numbers) and all(number in OWN_ERRORS for number in numbers)) or not _can_open_file()
+
+
+def _can_open_file() -> bool:
+    """Whether a file descriptor is left. Without one, the search for a host's addresses fails with other errors."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 def allow_open_files() -> None:

@@ -35,7 +35,8 @@ class Sample:
     """One request.
 
     Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen. sent_s: None
-    also if the request got no complete response. first_text_s: so, too, unless the tester cancelled the request.
+    also if the request got no complete response. first_text_s: None also if the request got no complete
+    response, unless the tester cancelled it.
 
     Attributes:
         index: position of the request in the run.
@@ -93,9 +94,10 @@ class Sample:
     def is_within(self, limit_s: float, *, is_first_text: bool = False) -> bool:
         """Whether the request was answered within `limit_s` of its due time.
 
-        is_first_text: `limit_s` applies to the first text instead of the last byte.
+        is_first_text: `limit_s` applies to the first text instead of the last byte, also if the tester then cancelled
+        the request.
         """
-        if not self.is_ok:
+        if not (self.is_ok or (is_first_text and self.outcome == DISCONNECTED)):
             return False
         ended_s = self.first_text_s if is_first_text else self.ended_s
         return ended_s is not None and ended_s - self.scheduled_s <= limit_s
@@ -104,18 +106,13 @@ class Sample:
         """Whether the request counts for an objective of `limit_s`.
 
         A request that the tester cancelled before `limit_s` does not count, because it might have been answered in
-        time. One that it cancelled later counts as a miss, except for an objective of the first text (is_first_text) if
-        the stream had text in time.
+        time, unless its first text came in time and the objective is of that (is_first_text).
         """
-        if self.outcome != DISCONNECTED:
-            return True
-        if (
-            is_first_text
-            and self.first_text_s is not None
-            and self.first_text_s - self.scheduled_s <= limit_s
-        ):
-            return False
-        return self.latency_s > limit_s
+        return (
+            self.outcome != DISCONNECTED
+            or self.latency_s > limit_s
+            or self.is_within(limit_s, is_first_text=is_first_text)
+        )
 
 
 class ConservationError(Exception):

@@ -148,7 +148,7 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
         max_rows=int(limits[0]),
         num_kept_rows=min(NUM_KEPT_ROWS, int(limits[0]) - beam_size),
         beam_size=beam_size,
-        # An event loop that answers `max_rate` requests a second works no longer on each of them (utilisation law).
+        # Utilisation law: an event loop that answers `max_rate` requests a second spends at most 1 / max_rate on each.
         request_s=min(outside_s, 1 / max_rate) if max_rate else outside_s,
         steps_per_subword=grown(STEPS) / grown(ENCODED),
         subwords_per_sentence=per_sentence,
