@@ -198,7 +198,8 @@ def test_a_signal_while_loading(echo_command: list[str], load_file: Path) -> Non
 
 def test_many_callers_at_the_end(echo_command: list[str]) -> None:
     """Every response that a client got is complete."""
-    with ServerProcess([*echo_command, "step_s=0.005"]) as server:
+    settings: dict[str, object] = {"sentence_cache_bytes": 0, "coalesce": "false"}
+    with ServerProcess([*echo_command, "step_s=0.005"], settings) as server:
         server.ready()
         codes: list[int] = []
         is_over = threading.Event()
@@ -222,6 +223,7 @@ def test_many_callers_at_the_end(echo_command: list[str]) -> None:
                 time.sleep(0.01)
             before = codes.count(200)
             server.signal()
+            assert server.wait_for("drained")["aborted_requests"] == 0
             assert server.ended() == 0
             is_over.set()
             for caller in callers:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.echo import GOLDEN, POISON
+from tests.api.echo import GOLDEN, POISON, release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 4}
@@ -102,16 +102,22 @@ def test_a_disconnect_frees_the_queue(server: ServerProcess, hang_file: Path) ->
     assert server.metric("transduce_inflight_requests") == 0
 
 
-def test_a_failed_sentence_frees_the_others_of_its_request(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "step_s=0.02"]) as server:
-        server.ready()
-        answer = post(
-            server, text=[POISON, "Anna sees the river and nobody draws the old tree in the garden."]
-        )
-        assert answer.status_code == 500
-        steps = server.metric("transduce_decode_steps_total")
-        time.sleep(0.4)
-        assert server.metric("transduce_decode_steps_total") <= steps + 2
+def test_a_failed_sentence_frees_the_others_of_its_request(server: ServerProcess, hang_file: Path) -> None:
+    """Every beam takes all rows. So the last request waits for the rows of the other sentence."""
+    other = "Anna sees the river and nobody draws the old tree in the garden."
+
+    def num_steps(expected_status: int, **changes: object) -> float:
+        before = server.metric("transduce_decode_steps_total")
+        assert post(server, beam_size=16, **changes).status_code == expected_status
+        return server.metric("transduce_decode_steps_total") - before
+
+    num_alone = num_steps(200)
+    assert num_steps(200, text=other) > 10
+    hang_file.touch()
+    release_steps(hang_file, 1)
+    num_failed = num_steps(500, text=[POISON, other])
+    hang_file.unlink()
+    assert num_failed + num_steps(200) <= num_alone + 2, "the failed step and one of the other sentence"
 
 
 def test_an_engine_that_only_fails_ends_the_process(echo_command: list[str]) -> None:

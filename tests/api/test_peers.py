@@ -178,11 +178,15 @@ def test_triton_timeout_override(start: Start, gate: Path) -> None:
 def test_ray_cancel_on_http_client_disconnect_during_execution(start: Start, gate: Path) -> None:
     server = start()
     gate.touch()
-    send_and_leave(server)
+    with server.connect() as connection:
+        connection.sendall(request())
+        server.wait_until(DEPTH, 1)
+        run_together(server, gate, num_rows=4)
     server.wait_until(DEPTH, 0)
     gate.unlink()
     server.wait_until(CANCELLED, 1)
     assert post(server).status_code == 200
+    assert server.metric(ROWS_IN_USE) == 0
 
 
 def test_ray_cancel_on_http_client_disconnect_during_assignment(start: Start, gate: Path) -> None:
@@ -277,6 +281,7 @@ def test_triton_crashing_client(start: Start, gate: Path) -> None:
     gate.unlink()
     server.wait_until(CANCELLED, 4)
     assert post(server).status_code == 200
+    assert server.metric(ROWS_IN_USE) == 0
 
 
 def test_vllm_request_cancellation(start: Start, gate: Path) -> None:
@@ -290,6 +295,7 @@ def test_vllm_request_cancellation(start: Start, gate: Path) -> None:
     server.wait_until("transduce_inflight_requests", 200)
     for connection in connections:
         connection.close()
+    server.wait_until(CANCELLED, 200)
     gate.unlink()
     server.wait_until("transduce_inflight_requests", 0)
     with server.client() as client:

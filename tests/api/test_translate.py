@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -179,13 +180,23 @@ def test_the_header_has_the_time_of_each_phase(client: httpx.Client) -> None:
     assert re.findall(r"(\w+);", timing) == ["tokenise", "queue", "encode", "decode", "detokenise"]
 
 
-def test_a_poisoned_sentence_fails_alone(client: httpx.Client) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        texts = [POISON if index == 3 else f"Anna sees {index} cats." for index in range(8)]
-        answers = list(pool.map(lambda text: translate(client, text), texts))
-    assert [answer.status_code for answer in answers] == [500 if index == 3 else 200 for index in range(8)]
-    assert answers[3].json()["error"]["code"] == "engine_failure"
-    assert client.get("/livez").status_code == 200
+def test_a_poisoned_sentence_fails_alone(echo_command: list[str], hang_file: Path) -> None:
+    """Its first step fails together with the steps of seven other sentences."""
+    with (
+        ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server,
+        server.ready().client() as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        hang_file.touch()
+        others = [pool.submit(translate, client, f"Nobody draws {index} cats.") for index in range(7)]
+        server.wait_until("transduce_queue_depth", 7)
+        poisoned = pool.submit(translate, client, POISON)
+        server.wait_until("transduce_queue_depth", 8)
+        hang_file.unlink()
+        assert [answer.result().status_code for answer in others] == [200] * 7
+        assert poisoned.result().status_code == 500
+        assert poisoned.result().json()["error"]["code"] == "engine_failure"
+        assert client.get("/livez").status_code == 200
 
 
 def test_models(client: httpx.Client) -> None:

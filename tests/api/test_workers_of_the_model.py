@@ -44,6 +44,7 @@ MAX_PRIVATE_MB = 40.0
 # Seconds until the workers end after the server is killed, including the delay of a busy machine.
 END_TIMEOUT_S = 2.0 + 28.0
 TOKEN = "an-administrators-token"
+STEPS = "transduce_decode_steps_total"
 # What a load says whose process gets SIGKILL.
 KILLED = "an engine process ended while it loaded, with signal 9; the usual cause is too little memory"
 
@@ -79,6 +80,11 @@ def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
     return parent.children()
 
 
+def wait_for_steps(server: ServerProcess, num_before: float) -> None:
+    """Wait until the server has reported more decoder steps than num_before."""
+    wait_until(lambda: server.metric(STEPS) > num_before)
+
+
 def remaining_workers() -> list[psutil.Process]:
     """The live workers and fork servers of the servers that this test started."""
     found = []
@@ -108,13 +114,22 @@ def hypotheses(answer: httpx.Response) -> Any:
 
 
 def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Client) -> None:
-    """Running work completes after the signal, in workers that also got the signal."""
+    """Both workers decode. Running work completes after the signal, in workers that also got the signal."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
         with server.client() as client:
             for options in OPTIONS:
                 assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
+            for stopped, beam_size in zip(workers, (7, 8), strict=True):
+                num_steps = server.metric(STEPS)
+                send(signal.SIGSTOP, stopped)
+                waiting = pool.submit(post, client, beam_size=beam_size)
+                try:
+                    wait_for_steps(server, num_steps)  # those of the other worker
+                finally:
+                    send(signal.SIGCONT, stopped)
+                assert hypotheses(waiting.result()) == hypotheses(post(bundled, beam_size=beam_size))
             (of_server,) = priorities(psutil.Process(server.pid))
             assert min(set.union(*map(priorities, workers))) > of_server
             send(signal.SIGSTOP, *workers)
