@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Self
 
@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from app.bundle_files import read_text, sha256_of
-from app.bundle_golden import golden_problems
 from app.bundle_shortlist import Shortlist, shortlist_problems
 from app.decoding.options import LengthPenalty
 from app.dimensions import Dimensions, decoder_problems
@@ -252,12 +251,23 @@ def _read_golden(path: Path, manifest: Manifest) -> tuple[Golden, ...]:
             problems += _validation_problems(error, f"{GOLDEN}: line {number}")
             continue
         sentences.append(golden)
-        problems += [f"{GOLDEN}: line {number}: {problem}" for problem in golden_problems(golden, manifest)]
+        problems += [f"{GOLDEN}: line {number}: {problem}" for problem in _golden_problems(golden, manifest)]
     if not lines:
         problems = [f"{GOLDEN} holds no sentence, so the model cannot be checked"]
     if problems:
         raise BundleError(path.name, problems)
     return tuple(sentences)
+
+
+def _golden_problems(golden: Golden, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with a golden sentence: its pair, a variant without ids, or ids outside the vocabulary."""
+    num_pairs, vocab_size = len(manifest.language_pairs), manifest.dimensions.vocab_size
+    if golden.pair >= num_pairs:
+        yield f"pair is {golden.pair}: the manifest has {num_pairs} language_pairs"
+    yield from (f"ids has no {precision}" for precision in manifest.variants if precision not in golden.ids)
+    for precision, ids in golden.ids.items():
+        if not all(0 <= one < vocab_size for one in ids):
+            yield f"ids.{precision} has an id that is not from 0 to {vocab_size - 1}"
 
 
 def _validation_problems(error: ValidationError, where: str) -> list[str]:
