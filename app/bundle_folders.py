@@ -53,5 +53,8 @@ def _bundles_in(folders: Sequence[Path]) -> list[Path]:
 
 
 def bundle_folders(folder: Path) -> list[Path]:
-    """The folders in a folder that are bundles, by name. A name that begins with a dot is an export's work folder."""
+    """The folders in a folder that are bundles, by name.
+
+    Folders whose names begin with a dot are left out: exports work in them.
+    """
     return sorted(manifest.parent for manifest in folder.glob("[!.]*/manifest.json"))

@@ -106,14 +106,23 @@ def run_import(args: argparse.Namespace) -> int:
     """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
     from export.output_folder import check_output
 
+    _check_place(args.model)
     name = _name(args)
     check_output(args.output)
     with tempfile.TemporaryDirectory(prefix="transduce-import-") as folder:
         return _import(args, name, _locate(args, Path(folder)), Path(folder) / "checkpoint")
 
 
+def _check_place(model: str) -> None:
+    """Raise ValueError for a path that does not exist, unless it has the form of a name on the hub."""
+    if not Path(model).exists() and not is_hub_name(model):
+        raise ValueError(
+            f"{model} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
+        )
+
+
 def _name(args: argparse.Namespace) -> str:
-    """The bundle's name. Raises ExportError for a name, a version or a language that no bundle can have."""
+    """The bundle's name. Raises ExportError as `check_names` does, and ValueError if MODEL gives no name."""
     from export.names import ALLOWED_IN_NAME, check_names, is_name
 
     name = args.name
@@ -143,11 +152,7 @@ def _locate(args: argparse.Namespace, temporary: Path) -> FoundModel:
     """
     # `./a/b` and `a/b/` are no names on the hub. A Path would make both `a/b`.
     is_on_hub, path = is_hub_name(args.model), Path(args.model)
-    if path.exists() or not is_on_hub:
-        if not path.exists():
-            raise ValueError(
-                f"{args.model} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
-            )
+    if path.exists():
         if not path.is_dir() and not is_archive(path):
             raise ValueError(f"{path} is neither a folder nor an archive ({', '.join(SUFFIXES)})")
         if args.revision is not None:
@@ -256,8 +261,6 @@ def _read_folder(source: Path, max_length: int) -> tuple[ImportedModel, str]:
 
 def _directions(args: argparse.Namespace, model: ImportedModel) -> dict[str, Any]:
     """The fields of a BundleRequest that name the language pairs. Raises ValueError."""
-    if len({language for language, _ in args.target}) < len(args.target):
-        raise ValueError("--target names a language twice")
     if model.language_tokens:
         return _pairs_of_many(args, model.language_tokens)
     if args.languages is not None:

@@ -119,9 +119,10 @@ def _scores(manifest: Manifest) -> str:
 
 def _training(manifest: Manifest) -> tuple[str, ...]:
     training = manifest.training
-    if not training.commit:
+    if not training.commit and not training.data:
         return ("Trained elsewhere. The bundle does not record how, or on which data.",)
-    return f"{training.num_steps:,} steps, by the code of commit `{training.commit}`.", _data(manifest)
+    code = f", by the code of commit `{training.commit}`" if training.commit else ""
+    return f"{training.num_steps:,} steps{code}.", _data(manifest)
 
 
 def _data(manifest: Manifest) -> str:

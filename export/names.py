@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from app.bundle import NAME, VERSION
@@ -18,10 +19,11 @@ def is_name(name: str) -> bool:
 
 
 def check_names(name: str, version: str, languages: Iterable[tuple[str, str]]) -> None:
-    """Raise ExportError for a name, a version or a language that a manifest cannot have.
+    """Raise ExportError for a name, a version or a language that a manifest cannot have, and for a repeated target.
 
     languages: the option of each, and its value.
     """
+    languages = list(languages)
     problems = []
     if not is_name(name):
         problems.append(f"--name: {name!r} is not of {ALLOWED_IN_NAME}")
@@ -32,6 +34,11 @@ def check_names(name: str, version: str, languages: Iterable[tuple[str, str]]) -
         f"{option}: {language!r} is no BCP 47 tag, such as en or pt-BR"
         for option, language in languages
         if not re.fullmatch(LANGUAGE_TAG, language)
+    ]
+    problems += [
+        f"{option}: {language} is there {count} times; name the script, such as sr-Latn"
+        for (option, language), count in Counter(languages).items()
+        if count > 1
     ]
     if problems:
         raise ExportError("; ".join(problems))

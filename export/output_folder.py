@@ -13,23 +13,39 @@ class ExportError(ValueError):
     """The bundle cannot be made, for the reason in the message."""
 
 
-def check_output(output: Path) -> Path:
-    """The folder to replace: behind a symbolic link, the link's folder is replaced, and the link stays.
+def folder_behind(output: Path) -> Path:
+    """The folder to write: behind a symbolic link, the link's folder is replaced, and the link stays.
 
-    Raises ExportError if `output` is neither new, empty nor a bundle, is `.` or `..`, or if a parent is a file.
+    Raises ExportError for `.` and `..`, for a link that leads to itself, and if the current folder does not exist.
     """
     if output.name in ("", ".."):
         raise ExportError(f"{output} cannot be replaced: name another folder")
+    try:
+        folder = Path(os.path.realpath(output))  # Path.resolve: a loop is an error only before Python 3.13
+    except OSError as error:
+        raise ExportError(f"{output} cannot be resolved ({error.strerror})") from error
+    if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
+        raise ExportError(f"{output} cannot be resolved: the symbolic link {loop} leads to itself")
+    return folder
+
+
+def check_output(output: Path) -> Path:
+    """The folder to replace, as `folder_behind` returns it.
+
+    Raises ExportError as `folder_behind` does, if the folder is neither new, empty nor a bundle, and if a parent is a
+    file.
+    """
+    folder = folder_behind(output)
     if (
-        output.exists()
-        and not (output / MANIFEST).is_file()
-        and (not output.is_dir() or any(output.iterdir()))
+        folder.exists()
+        and not (folder / MANIFEST).is_file()
+        and (not folder.is_dir() or any(folder.iterdir()))
     ):
         raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
-    parent = next(each for each in output.absolute().parents if each.exists())
+    parent = next(each for each in folder.parents if each.exists())
     if not parent.is_dir():
         raise ExportError(f"{parent} is not a folder")
-    return output.resolve()
+    return folder
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ import sentencepiece
 
 from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
 from export.bundle_writer import DEFAULT_DECODING
+from export.output_folder import folder_behind
 from model.checkpoint import TARGET_TOKENIZER, CheckpointError, load_model, tokenizer_of
 from model.imported import FIRST
 from model.transformer import Transformer
@@ -97,23 +98,22 @@ def _model(folder: Path) -> Transformer:
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
-    Missing parents are made. After an error, only they are left. Raises FormatError if `output` exists and is not an
-    empty folder, is `.` or `..`, or if a file is in the place of a parent.
+    Behind a symbolic link, the link's folder is written. Missing parents are made. After an error, only they are left.
+    Raises ExportError as `folder_behind` does, and FormatError if `output` exists and is not an empty folder, or if a
+    file is in the place of a parent.
     """
-    if output.name in ("", ".."):
-        raise FormatError(f"{output} cannot be replaced: name another folder")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    folder = folder_behind(output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FormatError(f"{output} exists: it is left as it is")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FormatError(f"{output.parent} cannot be made ({error.strerror})") from error
-    output = output.resolve()  # behind a symbolic link, the link's folder is replaced, and the link stays
-    temporary = output.with_name(f".{output.name}.tmp")
+        raise FormatError(f"{folder.parent} cannot be made ({error.strerror})") from error
+    temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         write(temporary)
-        temporary.replace(output)
+        temporary.replace(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

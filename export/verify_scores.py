@@ -66,8 +66,8 @@ class Scorer:
     def test_sets(self) -> tuple[list[Score], list[Check]]:
         """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
 
-        A test set's columns are source and target of the first
-        language pair. They are swapped for a pair that is the reverse of the first one.
+        A test set's columns are source and target of the first language pair. They are swapped for a pair that is the
+        reverse of the first one.
         """
         scores: list[Score] = []
         checks: list[Check] = []

@@ -25,7 +25,7 @@ from app.text.tokenizer import Tokenizer
 from export.bundle_writer import write_bundle
 from export.model_card import render_card
 from export.output_folder import ExportError, replace_folder
-from export.portable import FormatError, read_checkpoint, write_new_folder
+from export.portable import read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
 from tests.export.tiny import bundle_request, random_model, write_checkpoint
@@ -87,6 +87,10 @@ def test_the_cards_longest_source_has_neither_end_token_nor_tag(
         (
             {"data": (), "commit": ""},
             "Trained elsewhere. The bundle does not record how, or on which data.\n",
+        ),
+        (
+            {"commit": "", "num_steps": 90_000},
+            "90,000 steps.\n\n| corpus | pairs | licence |\n| --- | --- | --- |\n| made up | 400 | CC0-1.0 |\n",
         ),
     ],
 )
@@ -321,7 +325,7 @@ def test_the_current_folder_is_not_replaced(
     monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(ExportError, match="name another folder"):
         write_bundle(tiny / "checkpoint", Path(name), bundle_request())
-    with pytest.raises(FormatError, match="name another folder"):
+    with pytest.raises(ExportError, match="name another folder"):
         write_new_folder(Path(name), Path.mkdir)
 
 

@@ -309,7 +309,7 @@ def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> No
         (("--source", "en"), "name --source and --target together"),
         (("--source", "en", "--target", "de", "--languages", "en,de"), "name --source and --target together"),
         (("--source", "en", "--target", "en"), "--target en is the source"),
-        (("--source", "en", "--target", "de", "--target", "de"), "--target names a language twice"),
+        (("--source", "en", "--target", "de", "--target", "de"), "--target: de is there 2 times"),
         (("--source", "en", "--target", "de=deu_Latn"), "the model's languages have no tags"),
     ],
 )

@@ -11,7 +11,7 @@ from app.bundle import load_bundle
 from export.bundle_shortlist import tables_of, write_with_shortlist
 from export.bundle_writer import BundleRequest, write_bundle
 from export.cli import run_export
-from export.output_folder import ExportError, replace_folder
+from export.output_folder import ExportError, check_output, replace_folder
 from export.portable import write_new_folder
 from export.shortlist import make_table
 from tests.export.tiny import bundle_request, export_arguments
@@ -58,6 +58,42 @@ def test_another_format_is_written_behind_a_link(tmp_path: Path) -> None:
     assert names(tmp_path / "empty") == ["inner"]
 
 
+def test_missing_parents_behind_a_link_are_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "new" / "er" / "folder")
+    write_new_folder(tmp_path / "link", Path.mkdir)
+    assert names(tmp_path) == ["link", "new"]
+    assert names(tmp_path / "new" / "er") == ["folder"]
+
+
+def test_a_file_behind_a_link_is_no_parent(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file" / "folder")
+    with pytest.raises(ExportError, match="file is not a folder"):
+        check_output(tmp_path / "link")
+
+
+@pytest.mark.parametrize("name", ["loop", "loop/folder", "link"])
+def test_a_link_that_leads_to_itself_is_an_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "link").symlink_to(tmp_path / "loop")
+    message = f"{name} cannot be resolved: the symbolic link {tmp_path / 'loop'} leads to itself"
+    with pytest.raises(ExportError, match=message):
+        check_output(tmp_path / name)
+    with pytest.raises(ExportError, match=message):
+        write_new_folder(tmp_path / name, Path.mkdir)
+    assert names(tmp_path) == ["link", "loop"]
+
+
+def test_a_current_folder_that_is_removed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ExportError, match=r"new cannot be resolved \(No such file or directory\)"):
+        check_output(Path("new"))
+
+
 def test_a_link_that_an_earlier_failure_left_is_removed(tmp_path: Path) -> None:
     for name in ("new", "bundle", "linked"):
         (tmp_path / name).mkdir()
@@ -77,7 +113,11 @@ def test_a_link_that_an_earlier_failure_left_is_removed(tmp_path: Path) -> None:
         (replace(SMALL, source="EN"), "--source: 'EN' is no BCP 47 tag, such as en or pt-BR"),
         (replace(SMALL, target="deutsch"), "--target: 'deutsch' is no BCP 47 tag"),
         (replace(SMALL, more_targets=(("f", ">>f<<"),)), "--target: 'f' is no BCP 47 tag"),
-        (replace(SMALL, more_targets=(("de", ">>x<<"),)), "language_pairs: en to de is there 2 times"),
+        (
+            replace(SMALL, more_targets=(("de", ">>x<<"),)),
+            "--target: de is there 2 times; name the script, such as sr-Latn",
+        ),
+        (replace(SMALL, source="de", reverse_tag=">>x<<"), "language_pairs: de to de is there 2 times"),
     ],
 )
 def test_names_are_checked_before_the_model_is_read(
@@ -94,6 +134,10 @@ def test_names_are_checked_before_the_model_is_read(
         (("--output", "out", "--version", ""), "--version: '' is not of"),
         (("--output", "out", "--source", "English"), "--source: 'English' is no BCP 47 tag"),
         (("--output", "out", "--target", "german=>>de<<"), "--target: 'german' is no BCP 47 tag"),
+        (
+            ("--output", "out", *("--target", "sr=>>srp_Cyrl<<", "--target", "sr=>>srp_Latn<<")),
+            "--target: sr is there 2 times; name the script, such as sr-Latn",
+        ),
         (("--output", "out", "--name", "My"), "--name: 'My' is not of 1 to 64 lower-case letters"),
         (("--output", "out"), "--name is needed: 'mein modell', of MODEL, is not of 1 to 64 lower-case"),
     ],
@@ -111,6 +155,14 @@ def test_an_import_checks_names_and_output_first(
     name = () if "--name" in more or more == ("--output", "out") else ("--name", "mine")
     assert main(["import", "Mein Modell.zip", "--licence", "MIT", *name, *more]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_an_import_names_a_missing_model_before_it_needs_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "Mein Modell"
+    assert main(["import", str(missing), "--licence", "MIT", "--output", str(tmp_path / "out")]) == 1
+    assert f"{missing} does not exist, and is no name on the hub" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["-1:0", "1:-1", "1", "1:", "a:b", "1:0,"])
