@@ -52,7 +52,7 @@ _MORE_ALIASES = {
 }
 _PREFIX = re.compile(r"\A(?:x_)+")
 _ISO_8859 = re.compile(r"\Aiso8859(?=\d)")
-# In HTML, these names mean a larger encoding. If a file does not survive decoding from it, the next one is tried.
+# In HTML, these names mean a larger encoding. If a file cannot be decoded from it without loss, the next one is tried.
 _IN_HTML = {
     "ascii": ("cp1252",),
     "big5": ("big5hkscs", "big5"),
@@ -131,14 +131,21 @@ def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return Decoded(_text(data[len(mark) :], encoding, first_byte=len(mark) + 1), encoding, mark)
-    names = _codec_names(declared, is_html=is_html) if declared else ["utf-8"]
-    for name in names:
-        text = _text(data, name)
+    errors = []
+    for name in _codec_names(declared, is_html=is_html) if declared else ["utf-8"]:
+        try:
+            text = _text(data, name)
+        except FileError as error:
+            errors.append(error)
+            continue
         if text.encode(name, "replace") == data:
             return Decoded(text, name)
-    raise FileError(
-        f"the file does not survive decoding from {_shown(names[0])} unchanged; convert it to UTF-8"
-    )
+        errors.append(
+            FileError(
+                f"the file does not survive decoding from {_shown(name)} unchanged; convert it to UTF-8"
+            )
+        )
+    raise errors[0]
 
 
 def last_line(text: str) -> int:

@@ -30,6 +30,8 @@ _ABBREVIATIONS = {
     "tr": "Alb Av Doç örn Sn Yrd",
     "vi": "BS GS PGS ThS TP Tp TS",
 }
+# Abbreviations that are also top-level domains. After a full stop they count as such (`allegro.pl.`).
+_TOP_LEVEL_DOMAINS = "al|br|no|pl|sv"
 # Languages that write ordinal numbers with a full stop, in which sentencex ends a sentence after it.
 _POINT_AFTER_ORDINAL = frozenset(
     {"bs", "et", "eu", "hr", "hu", "is", "lv", "mk", "nb", "nn", "no", "pl", "sl", "sr", "tr"}
@@ -45,7 +47,7 @@ def _pattern(abbreviations: str) -> re.Pattern[str]:
         for each in abbreviations.split()
         for form in dict.fromkeys((each, each[0].upper() + each[1:]))
     ]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})\Z")
+    return re.compile(rf"(?<!\w)(?!(?<=\.)(?:{_TOP_LEVEL_DOMAINS})\.)(?:{'|'.join(forms)})\Z")
 
 
 _PATTERNS = {language: _pattern(each) for language, each in _ABBREVIATIONS.items()}

@@ -12,7 +12,8 @@ reads it in lower case after its first letter, and the translation keeps the cas
 Words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of one
 letter, and words with a capital after the first letter. All other sentences stay unchanged.
 
-In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`. Greek capitals have no tonos.
+In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`. Greek capitals have no tonos. If `ι` or
+`υ` could then be read as one vowel with the letter before it, it gets a dialytika: `Μάιος` becomes `ΜΑΪΟΣ`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ _LOWER = re.compile(r"[a-z]")
 _WORD_I = re.compile(r"(?<![^\W_])(?<![^\W_]\.)I(?![^\W_])(?!\.[^\W_])")
 # The languages with the letters `ı` and `İ`.
 DOTLESS_I = frozenset(("tr", "az"))
+GREEK = "el"
 # Greek letters with a tonos, and the same without it.
 _WITHOUT_TONOS = {
     code: unicodedata.normalize("NFC", decomposed.replace("\u0301", ""))
     for code in range(0x370, 0x400)
     if "\u0301" in (decomposed := unicodedata.normalize("NFD", chr(code)))
 }
+# Second letters of what would be one vowel without the tonos of the first letter.
+_SECOND_VOWEL = re.compile("(?<=[\u03ac\u03ad\u03cc\u03cd\u0386\u0388\u038c\u038e])[ιυΙΥ]")
+_WITH_DIALYTIKA = str.maketrans("ιυΙΥ", "ϊϋΪΫ")
 _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
@@ -149,7 +154,13 @@ def restored(text: str, casing: Casing, language: str) -> str:
 
 def capitals(text: str, language: str) -> str:
     """Return a text in capitals."""
-    return upper_case(text.translate(_WITHOUT_TONOS) if base_language(language) == "el" else text, language)
+    return upper_case(without_tonos(text) if base_language(language) == GREEK else text, language)
+
+
+def without_tonos(text: str) -> str:
+    """Return a Greek text without tonos, as in capitals."""
+    separate = _SECOND_VOWEL.sub(lambda found: found[0].translate(_WITH_DIALYTIKA), text)
+    return separate.translate(_WITHOUT_TONOS)
 
 
 def upper_case(text: str, language: str) -> str:

@@ -5,6 +5,8 @@ its language: `box` also matches `boxes` and `box's`, `Haus` also matches `Hause
 begin after an elision (`l'école`), and in Turkish it may end before an apostrophe (`İstanbul'da`). In scripts without
 spaces between words, each letter counts as a word.
 
+In Greek, a word in capitals also matches without its tonos: `ΝΟΜΟΣ` matches `νόμος`.
+
 Each word of a term is compared alone. With a capital inside or all in capitals (`iPhone`, `IT`) it matches as written.
 If it begins with a capital, it matches words that begin with one. In lower case it matches any case.
 
@@ -19,12 +21,13 @@ from __future__ import annotations
 import copy
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.text.alignment import words
-from app.text.casing import DOTLESS_I, capitals, lower_case, upper_case
+from app.text.casing import DOTLESS_I, GREEK, capitals, lower_case, upper_case, without_tonos
 from app.text.language_codes import base_language
 from app.text.segmentation import Span
 
@@ -40,7 +43,7 @@ _FIRST_PARTS = {
     "tr": re.compile("[^'\u2019]+(?=['\u2019])"),
 }
 # Languages with their own division into words or their own lower case.
-_WITH_OWN_WORDS = frozenset({*_FIRST_PARTS, *DOTLESS_I})
+_WITH_OWN_WORDS = frozenset({*_FIRST_PARTS, *DOTLESS_I, GREEK})
 # Fewest letters of a word that may have an ending. If smaller, short words such as `as` match by chance. If larger,
 # forms of short words are missed.
 MIN_INFLECTED_LENGTH = 3
@@ -69,12 +72,71 @@ class GlossaryHit:
         return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
-@dataclass
-class _Node:
-    """A node in the trie of terms. following: child nodes by next word in lower case. terms: those that end here."""
+# A word of a term: in lower case, and what the text's word must begin with, in its case.
+_Word = tuple[str, str]
 
-    following: dict[str, _Node] = field(default_factory=dict)
-    terms: list[tuple[Term, tuple[str, ...]]] = field(default_factory=list)
+
+class _Match(NamedTuple):
+    """A term at a word of a text. The greatest one counts.
+
+    num_words: of the term. length: of the term, in characters. order: minus the index of the term in the glossary.
+    """
+
+    num_words: int
+    has_capitals: bool
+    length: int
+    order: int
+
+
+class _Automaton:
+    """Finds the longest term at each word of a text, in linear time (Aho and Corasick).
+
+    It reads the words of terms and texts from the last to the first. Each state is a run of words that ends a term.
+    State 0 is the run without words.
+    """
+
+    def __init__(self) -> None:
+        self._states: list[dict[_Word, int]] = [{}]  # for each state, the state after one more word
+        # For each state, the longest other state whose words are its first ones.
+        self._shorter = [0]
+        # For each state, the longest term with which its words begin.
+        self._matches: list[_Match | None] = [None]
+
+    def add(self, parts: Sequence[_Word], match: _Match) -> None:
+        """Add a term. parts: its words."""
+        state = 0
+        for part in reversed(parts):
+            following = self._states[state].setdefault(part, len(self._states))
+            if following == len(self._states):
+                self._states.append({})
+                self._shorter.append(0)
+                self._matches.append(None)
+            state = following
+        self._matches[state] = max(match, self._matches[state] or match)
+
+    def link(self) -> None:
+        """Complete the automaton after the last term is added."""
+        pending = deque(self._states[0].values())
+        while pending:
+            state = pending.popleft()
+            self._matches[state] = self._matches[state] or self._matches[self._shorter[state]]
+            for part, following in self._states[state].items():
+                self._shorter[following] = self._after(self._shorter[state], part)
+                pending.append(following)
+
+    def _after(self, state: int, part: _Word) -> int:
+        while state and part not in self._states[state]:
+            state = self._shorter[state]
+        return self._states[state].get(part, 0)
+
+    def read(self, states: Iterable[int], parts: Sequence[_Word]) -> tuple[list[int], _Match | None]:
+        """Return the states after one more word of a text, and the longest term that begins with this word.
+
+        parts: all words of terms that the word matches.
+        """
+        following = list(dict.fromkeys(self._after(state, part) for state in states for part in parts))
+        found = (self._matches[state] for state in following)
+        return following or [0], max((match for match in found if match is not None), default=None)
 
 
 class Glossary:
@@ -85,7 +147,8 @@ class Glossary:
         has no endings.
         """
         self._terms = tuple({term.source: term for term in terms}.values())
-        self._roots: dict[str, _Node] = {}  # by the language with its own words; "" for all others
+        # By the language with its own words; "" for all others.
+        self._compiled: dict[str, tuple[_Automaton, dict[str, list[_Word]]]] = {}
         self._set_language(source_language)
 
     def of_language(self, source_language: str) -> Glossary:
@@ -98,52 +161,74 @@ class Glossary:
         self._language = base_language(source_language)
         self._endings = _ENDINGS.get(self._language, ())
         key = self._language if self._language in _WITH_OWN_WORDS else ""
-        if key not in self._roots:
-            self._roots[key] = self._trie()
-        self._root = self._roots[key]
+        if key not in self._compiled:
+            self._compiled[key] = self._compile()
+        self._automaton, self._parts = self._compiled[key]
 
-    def _trie(self) -> _Node:
-        root = _Node()
-        for term in self._terms:
-            parts = tuple(span.of(term.source) for span in _words(term.source, self._language))
-            node = root
-            for part in parts:
-                node = node.following.setdefault(_folded(part, self._language), _Node())
+    def _compile(self) -> tuple[_Automaton, dict[str, list[_Word]]]:
+        """Return the automaton, and the words of terms by each lower-case form of the text's words that they match."""
+        automaton = _Automaton()
+        forms: dict[str, dict[_Word, None]] = {}
+        for index, term in enumerate(self._terms):
+            parts = [self._part(span.of(term.source), forms) for span in _words(term.source, self._language)]
             if parts:
-                node.terms.append((term, parts))
-        return root
+                has_capitals = term.source != term.source.lower()
+                automaton.add(parts, _Match(len(parts), has_capitals, len(term.source), -index))
+        automaton.link()
+        return automaton, {form: list(parts) for form, parts in forms.items()}
+
+    def _part(self, word: str, forms: dict[str, dict[_Word, None]]) -> _Word:
+        """Return a word of a term, and add it to the forms that it has in a text."""
+        folded, start = _folded(word, self._language), _written(word, self._language)
+        if start[1:] == start[1:].lower():
+            start = "" if start[0].islower() else start[0]
+        part = folded, start
+        forms.setdefault(folded, {})[part] = None
+        if self._language == GREEK:
+            forms.setdefault(_folded(capitals(word, GREEK), GREEK), {})[part] = None
+        return part
 
     def hits(self, text: str, target_language: str = "") -> Iterator[GlossaryHit]:
         """Yield every term in a text, in order, without overlap. target_language: BCP 47 code of the replacements."""
         spans = _words(text, self._language)
+        matches = self._matches(text, spans)
         index = 0
         while index < len(spans):
-            hit = self._hit(text, spans, index, target_language)
-            if hit is None:
+            match = matches[index]
+            if match is None:
                 index += 1
                 continue
-            yield hit
-            while index < len(spans) and spans[index].start < hit.span.end:
-                index += 1
+            term = self._terms[-match.order]
+            span = Span(spans[index].start, spans[index + match.num_words - 1].end)
+            surface = span.of(text)
+            yield GlossaryHit(term, span, surface, _replacement(term, surface, target_language))
+            index += match.num_words
 
-    def _hit(self, text: str, spans: Sequence[Span], index: int, target_language: str) -> GlossaryHit | None:
-        """Return the longest term that begins with this word. Among equally long terms one with capitals wins."""
-        best: tuple[int, bool, Term] | None = None
-        pending = [(self._root, index)]
-        while pending:
-            node, end = pending.pop()
-            for term, parts in node.terms:
-                candidate = (end - index, term.source != term.source.lower(), term)
-                if (best is None or candidate[:2] > best[:2]) and _has_case(text, spans[index:end], parts):
-                    best = candidate
-            if end < len(spans) and (end == index or "\n" not in text[spans[end - 1].end : spans[end].start]):
-                bases = self._bases(_folded(spans[end].of(text), self._language))
-                pending += [(node.following[base], end + 1) for base in bases if base in node.following]
-        if best is None:
-            return None
-        span = Span(spans[index].start, spans[index + best[0] - 1].end)
-        surface = span.of(text)
-        return GlossaryHit(best[2], span, surface, _replacement(best[2], surface, target_language))
+    def _matches(self, text: str, spans: Sequence[Span]) -> list[_Match | None]:
+        """Return the longest term that begins with each word.
+
+        Of terms with equally many words, one with capitals wins, else the one with the most characters, else the first.
+        """
+        matches: list[_Match | None] = []
+        states = [0]
+        after = len(text)
+        for span in reversed(spans):
+            if "\n" in text[span.end : after]:
+                states = [0]
+            states, match = self._automaton.read(states, self._parts_of(span.of(text)))
+            matches.append(match)
+            after = span.start
+        return matches[::-1]
+
+    def _parts_of(self, word: str) -> list[_Word]:
+        """Return the words of terms that a word of a text matches."""
+        written = _written(word, self._language)
+        return [
+            part
+            for base in self._bases(_folded(word, self._language))
+            for part in self._parts.get(base, ())
+            if written.startswith(part[1])
+        ]
 
     def _bases(self, word: str) -> Iterator[str]:
         """Yield the word, and the words that it may be a form of."""
@@ -171,16 +256,10 @@ def _folded(word: str, language: str) -> str:
     return lower_case(unicodedata.normalize("NFC", word), language).casefold()
 
 
-def _has_case(text: str, spans: Sequence[Span], parts: Sequence[str]) -> bool:
-    """Whether words of the text match the case of a term's words."""
-    return all(_fits_case(span.of(text), part) for span, part in zip(spans, parts, strict=True))
-
-
-def _fits_case(word: str, expected: str) -> bool:
-    word, expected = unicodedata.normalize("NFC", word), unicodedata.normalize("NFC", expected)
-    if expected[1:] != expected[1:].lower():
-        return word.startswith(expected)
-    return word[0] == expected[0] or expected[0].islower()
+def _written(word: str, language: str) -> str:
+    """Return a word for a comparison of its case, with composed letters."""
+    composed = unicodedata.normalize("NFC", word)
+    return without_tonos(composed) if language == GREEK else composed
 
 
 def _replacement(term: Term, surface: str, language: str) -> str:

@@ -6,10 +6,12 @@ import re
 from html import unescape
 from unicodedata import category
 
+from app.text.scripts import UNSPACED
 from app.text.tokenizer import Encoded
 from app.translator.jobs import SegmentJob
 
 _TAG = re.compile(r"<[^<>]*>")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
@@ -49,5 +51,9 @@ def _is_whole(text: str, start: int, end: int) -> bool:
 
 
 def _is_in_word(character: str) -> bool:
-    """Whether spaces separate the words of this character: a digit, or a letter of a script with capitals."""
-    return character.isalnum() and category(character) != "Lo"
+    """Whether a character is a letter, digit or mark that belongs to the word beside it.
+
+    Not so in scripts without spaces between words, nor in Korean, where particles follow a term without a space.
+    """
+    is_mark = character != "" and category(character) in ("Mn", "Mc")
+    return (is_mark or character.isalnum()) and not _UNSPACED.match(character)

@@ -85,6 +85,18 @@ def test_big5_is_read_without_the_characters_of_hong_kong_if_it_survives_only_so
     assert text_of(page) == "\u4e2d\u256e"
 
 
+def test_big5_is_read_if_the_larger_encoding_lacks_a_character() -> None:
+    page = b"<meta charset=big5><p>\xc6\xcf"
+    with pytest.raises(UnicodeDecodeError):
+        page.decode("big5hkscs")
+    assert text_of(page) == page.decode("big5").removeprefix("<meta charset=big5><p>")
+
+
+def test_if_no_encoding_of_a_name_fits_the_error_is_that_of_the_first() -> None:
+    with pytest.raises(FileError, match=r"line 1 is not BIG5HKSCS \(byte 23 of the file\)"):
+        read_file(b"<meta charset=big5><p>\xff", FileFormat.HTML)
+
+
 def test_a_file_that_does_not_survive_decoding_is_refused() -> None:
     page = b"<meta charset=shift_jis><p>a\x87\x90"
     with pytest.raises(FileError, match="does not survive decoding from cp932"):

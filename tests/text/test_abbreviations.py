@@ -33,6 +33,11 @@ from tests.text.growth import check_near_linear
         ("zh", "他有３．你好。", ["他有３．", "你好。"]),
         ("km", "បាទ។ ទេ៕ បាទ", ["បាទ។", "ទេ៕", "បាទ"]),
         ("km", "បាទ។ល។ ទេ", ["បាទ។ល។ ទេ"]),
+        ("pl", "Kupuj na allegro.pl. Warto.", ["Kupuj na allegro.pl.", "Warto."]),
+        ("pl", "Pisz: jan@wp.pl. Czekam.", ["Pisz: jan@wp.pl.", "Czekam."]),
+        ("pl", "Tu jest pl. Zamkowy.", ["Tu jest pl. Zamkowy."]),
+        ("pl", "Był prof.dr. Jan.", ["Był prof.dr. Jan."]),
+        ("id", "Ada Dr.Ir. Budi.", ["Ada Dr.Ir. Budi."]),
         ("el", "Τι κάνεις\u037e Καλά", ["Τι κάνεις\u037e", "Καλά"]),
     ],
 )

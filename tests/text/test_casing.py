@@ -127,6 +127,10 @@ def test_the_casing_of_the_translation() -> None:
     assert restored("istanbul'da kap\u0131", Casing.CAPITALS, "tr") == "\u0130STANBUL'DA KAPI"
     assert restored("istanbul'da", Casing.PLAIN, "tr") == "istanbul'da"
     assert restored("Προσοχή στο κενό, ϊΐ café; ή·", Casing.CAPITALS, "el") == "ΠΡΟΣΟΧΗ ΣΤΟ ΚΕΝΟ, ΪΪ CAFÉ; Η·"
+    greek = {"Μάιος": "ΜΑΪΟΣ", "ρολόι": "ΡΟΛΟΪ", "άυλος": "ΑΫΛΟΣ", "δρύινος ΡΟΛΌΙ": "ΔΡΥΪΝΟΣ ΡΟΛΟΪ"}
+    greek |= {"και αϊτός": "ΚΑΙ ΑΪΤΟΣ", "πρώιμος": "ΠΡΩΙΜΟΣ", "αύριο, καΐκι": "ΑΥΡΙΟ, ΚΑΪΚΙ"}
+    for text, expected in greek.items():
+        assert restored(text, Casing.CAPITALS, "el") == expected
     assert restored("\u0387", Casing.CAPITALS, "el") == "\u0387"
     assert restored("κενό", Casing.CAPITALS, "en") == "ΚΕΝΌ"
 

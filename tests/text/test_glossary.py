@@ -113,6 +113,15 @@ def test_greek_replacements() -> None:
     assert [hit.replacement for hit in hits] == ["ΑΛΛΟ", "Άλλο"]
 
 
+def test_greek_terms_have_no_tonos_in_capitals() -> None:
+    hits = list(Glossary([Term("EU", "Ευρωπαϊκή Ένωση"), Term("May", "Μάιος")], "en").hits("EU, May"))
+    assert missing_terms(hits, "Η ΕΥΡΩΠΑΪΚΗ ΕΝΩΣΗ, ΜΑΪΟΣ", "el") == []
+    assert missing_terms(hits, "Η Ευρωπαϊκή Ένωση, Μάιος", "el-GR") == []
+    assert missing_terms(hits, "Η ευρωπαϊκή Ένωση, ΜΑΙΟΣ", "el") == hits
+    text = "ΝΟΜΟΣ ΝΌΜΟΣ Νόμος νόμος νομός ΝΟΜΌΣ"
+    assert [hit[0] for hit in found(text, [Term("νόμος", "law")], "el")] == text.split()[:4]
+
+
 def test_a_glossary_takes_the_rules_of_another_language() -> None:
     glossary = Glossary([Term("Işık", "x"), Term("d'eau", "y")], "")
     for _ in range(2):
@@ -152,6 +161,12 @@ def test_a_term_with_capitals_wins_over_the_same_word_in_lower_case(order: int) 
     assert found("Apple and apple", terms) == [("Apple", "Apple"), ("apple", "Apfel")]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_term_as_written_wins_over_one_with_an_ending(order: int) -> None:
+    terms = [Term("box", "Kiste"), Term("boxes", "Kisten")][::order]
+    assert found("boxes, box", terms) == [("boxes", "Kisten"), ("box", "Kiste")]
+
+
 def test_the_last_of_two_equal_terms_counts() -> None:
     assert found("box", [Term("box", "one"), Term("box", "two")]) == [("box", "two")]
 
@@ -177,3 +192,27 @@ def test_many_terms_in_a_long_text_take_near_linear_time() -> None:
         assert found(f"{last} " * size, terms) == [(last, "x")] * size
 
     check_near_linear(find, 4000)
+
+
+@pytest.mark.parametrize(
+    ("language", "word", "end"),
+    [("zh", "人", "口"), ("en", "-", "x"), ("en", "a ", "A"), ("de", "aaan ", "-")],
+)
+def test_long_terms_that_almost_match_at_each_word_take_near_linear_time(
+    language: str, word: str, end: str
+) -> None:
+    """A search that starts anew at each word takes quadratic time."""
+
+    def find(size: int) -> None:
+        terms = [Term(word * num + end, "x") for num in (1, size // 4, size // 2, size)]
+        assert found(word * 2 * size, terms, language) == []
+
+    check_near_linear(find, 1000)
+
+
+def test_a_short_term_in_place_of_a_long_one_takes_near_linear_time() -> None:
+    def find(size: int) -> None:
+        terms = [Term("人", "x"), Term("人" * size + "口", "x")]
+        assert len(found("人" * 2 * size, terms, "zh")) == 2 * size
+
+    check_near_linear(find, 1000)

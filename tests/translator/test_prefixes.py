@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.text.glossary import Term
+from app.text.glossary import Glossary, Term
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Encoded, Tokenizer
 from app.translator.jobs import SegmentJob
@@ -68,6 +68,29 @@ def test_a_url_needs_no_space_beside_letters_of_a_script_without_spaces() -> Non
     encoded = Encoded((), (span,))
     assert as_model_text("\u8bf7www.a.org\u770b", job, encoded) == f"\u8bf7{span}\u770b"
     assert as_model_text("www.a.orgs", job, encoded) == "www.a.orgs"
+
+
+@pytest.mark.parametrize(
+    ("language", "term", "prefix", "expected"),
+    [
+        ("ar", "قلم", "القلم قلم", f"القلم {A}"),
+        ("he", "עט", "מעט עט", f"מעט {A}"),
+        ("hi", "कमल", "कमला कमल", f"कमला {A}"),
+        ("hi", "कम", "अकम कम", f"अकम {A}"),
+        ("fr", "caf", "cafe\u0301 caf", f"cafe\u0301 {A}"),
+        ("fr", "cafe", "cafe\u0301 cafe", f"cafe\u0301 {A}"),
+        ("ko", "사과", "사과를", f"{A}를"),
+        ("ja", "東京", "は東京に", f"は{A}に"),
+        ("th", "แมว", "ฉันชอบแมวดำ", f"ฉันชอบ{A}ดำ"),
+    ],
+)
+def test_a_term_within_a_longer_word_stays(language: str, term: str, prefix: str, expected: str) -> None:
+    options = ParseOptions("en", language, glossary=Glossary([Term("cat", term)], "en"))
+    parsed = parse_text("The cat.", options)
+    segment = parsed.with_term_placeholders(next(iter(parsed.segments(lambda _: True))))
+    job = SegmentJob(parsed, ResolvedLanguage(None, "en", 1.0), segment, "")
+    (span,) = segment.placeholders
+    assert as_model_text(prefix, job, Encoded((), (span,))) == expected.replace(A, span)
 
 
 def test_a_whole_translation_as_the_prefix_stays(tokenizer: Tokenizer) -> None:
