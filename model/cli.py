@@ -206,9 +206,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from model.loading import load_with_tokenizers
     from model.trainer import set_num_threads
 
-    if args.write is not None and len({Path(each).name for each in args.data}) < len(args.data):
-        raise ValueError("--write needs files of different names in --data")
     if args.write is not None:
+        if len({Path(each).name for each in args.data}) < len(args.data):
+            raise ValueError("--write needs files of different names in --data")
         args.write.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=args.write).close()  # fails before the work if no file can be written
     set_num_threads(args.threads)

@@ -119,7 +119,7 @@ async def own_task(work: Callable[[], Awaitable[Result]]) -> AsyncIterator[async
         raise asyncio.CancelledError
 
     task = asyncio.create_task(run())
-    # If the caller is cancelled, nobody reads the error of this task, and asyncio would log it.
+    # The error counts as read. Else asyncio logs it if the caller is cancelled.
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         yield task
