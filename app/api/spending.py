@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterator
+
 from starlette.types import Scope
 
+from app.errors import UsageUnavailable
 from app.stores.usage import Spending, Usage
 
 
@@ -11,21 +16,30 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
     """Count a request with this many code points. The caller does the work in the context of the result.
 
     Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, also
-    to an error.
+    to an error, but not to UsageUnavailable.
     """
-    state = scope["state"]
-    try:
-        return await usage.begin(state["caller"], num_characters)
-    finally:
-        state["limit_headers"] = limit_headers(usage, state["caller"])
+    caller = scope["state"]["caller"]
+    with _reported(scope, usage, caller):
+        return await usage.begin(caller, num_characters)
 
 
 async def spend_characters(scope: Scope, usage: Usage, spending: Spending, num_characters: int) -> None:
     """Count further code points of a request. Raises the errors of `begin_spending`, and updates the same headers."""
-    try:
+    with _reported(scope, usage, spending.caller):
         await usage.count_characters(spending, num_characters)
+
+
+@contextlib.contextmanager
+def _reported(scope: Scope, usage: Usage, caller: str) -> Iterator[None]:
+    """Add the headers of the limits to the response, also to an error, but not if the counts are unavailable."""
+    are_known = True
+    try:
+        yield
+    except UsageUnavailable:
+        are_known = False
+        raise
     finally:
-        scope["state"]["limit_headers"] = limit_headers(usage, spending.caller)
+        scope["state"]["limit_headers"] = limit_headers(usage, caller) if are_known else []
 
 
 def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:
@@ -42,7 +56,7 @@ def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:
         (each.kind.name, each.limit, each.remaining, each.period) for each in standings
     ):
         policies.append(f'"{name}";q={limit};w={period.ends_at - period.starts_at}')
-        rests.append(f'"{name}";r={remaining};t={max(1, int(period.ends_at - now))}')
+        rests.append(f'"{name}";r={remaining};t={max(1, math.ceil(period.ends_at - now))}')
     return [
         (b"ratelimit-policy", ", ".join(policies).encode()),
         (b"ratelimit", ", ".join(rests).encode()),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import re
 import sqlite3
 import threading
@@ -20,10 +21,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from app.stores.private_file import NotPlainFile, create_private
+from app.observability.logging import log_event
+from app.stores.private_file import UnusableFile, create_private, uri_of
 from app.stores.sqlite_errors import sqlite_error_name
 from app.text.glossary import Glossary, Term
 
+logger = logging.getLogger("app.glossaries")
 # Seconds to wait for another process's lock. If larger, a request hangs for longer. If smaller, requests fail under
 # load.
 _BUSY_TIMEOUT_S = 5.0
@@ -186,7 +189,7 @@ class GlossaryStore:
     """Glossaries in a file or in memory. Any thread may call any method.
 
     Every method takes an owner and handles only that owner's glossaries. Every method raises GlossaryStoreError if the
-    file cannot be read or written.
+    file cannot be read or written, and logs why.
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
@@ -202,19 +205,30 @@ class GlossaryStore:
         if path is not None:
             try:
                 create_private(path)
-            except NotPlainFile as error:
+            except UnusableFile as error:
                 raise GlossaryStoreError(str(error)) from error
-        with self._transaction() as connection:
+        with self._connected() as connection:
             if path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
             (stored_format,) = connection.execute("PRAGMA user_version").fetchone()
             if stored_format not in {0, _FORMAT}:
                 raise GlossaryStoreError(f"the glossary store has format {stored_format}, not {_FORMAT}")
-            connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
+            if not stored_format:  # else another process's lock does not matter, because nothing is written
+                connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction, which is rolled back if the body raises.
+        """Run one transaction, which is rolled back if the body raises. Raises GlossaryStoreError, after logging it."""
+        try:
+            with self._connected() as connection:
+                yield connection
+        except GlossaryStoreError as error:
+            log_event(logger, logging.ERROR, "glossary_store_failed", fields={"problem": str(error)})
+            raise
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Do as `_transaction`, without the log.
 
         Only the store in memory takes the lock here, because each transaction on a file opens a connection of its own.
         """
@@ -225,7 +239,10 @@ class GlossaryStore:
                     yield self._memory
                 return
             assert self._path is not None
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection, connection:
+            with (
+                closing(sqlite3.connect(uri_of(self._path), timeout=_BUSY_TIMEOUT_S, uri=True)) as connection,
+                connection,
+            ):
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
         except sqlite3.Error as error:
@@ -300,6 +317,8 @@ class GlossaryStore:
             deleted = connection.execute(
                 "DELETE FROM glossaries WHERE id = ? AND owner = ?", (glossary_id, owner)
             ).rowcount
+        with self._lock:
+            self._cached.pop((owner, glossary_id), None)
         if not deleted:
             raise GlossaryNotFound("there is no glossary with this id")
 
@@ -307,10 +326,16 @@ class GlossaryStore:
         """Return a glossary, compiled for lookups. Raises GlossaryNotFound.
 
         The most recently used glossaries are cached. The file is still read each time, because another process may have
-        deleted the glossary.
+        deleted the glossary. While the file cannot be read, a cached glossary is returned.
         """
-        stored = self.get(owner, glossary_id)
         key = (owner, glossary_id)
+        try:
+            stored = self.get(owner, glossary_id)
+        except GlossaryStoreError:
+            with self._lock:
+                if key in self._cached:
+                    return self._cached[key]
+            raise
         with self._lock:
             if key in self._cached:
                 self._cached.move_to_end(key)

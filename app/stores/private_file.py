@@ -1,4 +1,4 @@
-"""Creates the files of stores, which only their owner may read and write."""
+"""Creates and opens the files of stores, which only their owner may read and write."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class NotPlainFile(Exception):
-    """The path is a folder or a device."""
+class UnusableFile(Exception):
+    """The path is a folder or a device, or the process may not write the file."""
 
 
 def create_private(path: Path) -> None:
     """Create a file that only its owner may read and write. SQLite gives its journals the mode of the file.
 
-    An existing file keeps its mode. Raises NotPlainFile. SQLite reports other errors when it opens the file.
+    An existing file keeps its mode. Raises UnusableFile. SQLite reports other errors when it opens the file.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with suppress(OSError):
         if path.exists() and not path.is_file():
-            raise NotPlainFile(f"{path.name} is not a plain file")
+            raise UnusableFile(f"{path.name} is not a plain file")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UnusableFile(f"{path.name} may not be written")
+
+
+def uri_of(path: Path) -> str:
+    """Return the URI with which SQLite opens a file. If the file is missing, SQLite does not create it.
+
+    SQLite would create it for all users to read, and without tables.
+    """
+    return f"{path.absolute().as_uri()}?mode=rw"

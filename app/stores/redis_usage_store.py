@@ -9,18 +9,19 @@ from app.stores.usage_store import KEPT_S, Batch, Count, UsageStoreError, ends_a
 if TYPE_CHECKING:
     from redis import Redis
 
-# Seconds that a connection or a command may take. If larger, an unreachable server is noticed later.
+# Seconds that one try of a connection or of a command may take. If larger, an unreachable server is noticed later.
 _TIMEOUT_S = 1.0
-# The braces put all keys into one slot of a cluster, so that one script may write them.
+# The braces put all keys into one slot, so that a proxy of a cluster can run the script. The client itself knows no
+# cluster.
 _PREFIX = "{transduce-usage}"
 # Adds a batch unless it was added before: an answer may be lost after the script has run. KEYS: the batch's key, then
-# a hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and expiry of each
-# hash.
+# a hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and remaining
+# seconds of each hash. They are relative, so the clock of Redis may differ from that of the servers.
 _ADD = """
 if redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then
     for i = 2, #KEYS do
         redis.call('HINCRBY', KEYS[i], ARGV[3 * i - 4], ARGV[3 * i - 3])
-        redis.call('EXPIREAT', KEYS[i], ARGV[3 * i - 2])
+        redis.call('EXPIRE', KEYS[i], ARGV[3 * i - 2])
     end
 end
 return 1
@@ -33,9 +34,16 @@ class RedisUsageStore:
     def __init__(self, url: str) -> None:
         """url: redis://, rediss:// or unix://, with user and password if needed. Raises ValueError for a bad URL."""
         from redis import Redis  # here, because a server without Redis does not need the library
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
         self._redis: Redis = Redis.from_url(
-            url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, decode_responses=True
+            url,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            # A network may have dropped the idle connection. The script adds a batch once, however often it runs.
+            retry=Retry(NoBackoff(), 1),
+            decode_responses=True,
         )
         self._add = self._redis.register_script(_ADD)
 
@@ -48,7 +56,7 @@ class RedisUsageStore:
                 keys, arguments = [f"{_PREFIX}:batch:{batch.batch_id}"], [str(KEPT_S)]
                 for count, amount in batch.amounts.items():
                     keys.append(_hash(count.kind, count.starts_at))
-                    arguments += [count.caller, str(amount), str(ends_at(count) + KEPT_S)]
+                    arguments += [count.caller, str(amount), str(int(ends_at(count) + KEPT_S - time_s))]
                 self._add(keys=keys, args=arguments)
             starts = starts_at(time_s)
             with self._redis.pipeline(transaction=False) as pipeline:
@@ -56,6 +64,8 @@ class RedisUsageStore:
                     pipeline.hgetall(_hash(kind, start))
                 found = pipeline.execute()
         except RedisError as error:
+            # The address may lead to another server by now. A primary that became a replica keeps its connections.
+            self._redis.connection_pool.disconnect()
             raise UsageStoreError(f"the usage store failed: {type(error).__name__}") from error
         return {
             Count(caller, kind, start): int(used)

@@ -40,7 +40,7 @@ class Standing(NamedTuple):
 
 @dataclass
 class KeyTotals:
-    """What a caller has used since the process started or its key was added.
+    """What a caller with a named key has used since the process started or its name was added.
 
     refused: requests beyond a limit, by the limit's name.
     """
@@ -65,7 +65,8 @@ class Usage:
         self._used: Counter[Count] = Counter()  # in the current periods, by all servers as far as known
         self._in_progress: Counter[str] = Counter()
         self._periods: dict[Kind, Period] = {}
-        self._periods_end_at = 0
+        # The times in which all of `_periods` are current: the latest start and the earliest end.
+        self._periods_start_at = self._periods_end_at = 0
 
     def set_limits(self, limits: Mapping[str, KeyLimits]) -> None:
         """Replace the limits of all keys, by name. Forgets the totals of names that are not in `limits`."""
@@ -134,9 +135,10 @@ class Usage:
         if not self._in_progress[caller]:
             del self._in_progress[caller]
         if is_kept:
-            totals = self.totals.setdefault(caller, KeyTotals())
-            totals.num_requests += 1
-            totals.num_characters += spending.num_characters
+            if caller in self.limits:  # it may have been removed since the request began
+                totals = self.totals.setdefault(caller, KeyTotals())
+                totals.num_requests += 1
+                totals.num_characters += spending.num_characters
         else:
             self._add(spending.counts, -1)
 
@@ -204,10 +206,14 @@ class Usage:
         self.totals.setdefault(caller, KeyTotals()).refused[limit] += 1
 
     def _current(self) -> dict[Kind, Period]:
-        """Return the current period of each kind. Forgets the counts of periods that have ended."""
+        """Return the current period of each kind. Forgets the counts of other periods.
+
+        The clock may have been set back.
+        """
         now = self.clock()
-        if now >= self._periods_end_at:
+        if not self._periods_start_at <= now < self._periods_end_at:
             self._periods = {kind: kind.period_at(now) for kind in KINDS.values()}
+            self._periods_start_at = max(period.starts_at for period in self._periods.values())
             self._periods_end_at = min(period.ends_at for period in self._periods.values())
             starts = {kind.name: period.starts_at for kind, period in self._periods.items()}
             for count in [count for count in self._used if count.starts_at != starts[count.kind]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from app.stores.key_limits import KINDS
-from app.stores.private_file import NotPlainFile, create_private
+from app.stores.private_file import UnusableFile, create_private, uri_of
 from app.stores.sqlite_errors import sqlite_error_name
 
 # Seconds to wait for another process's lock. If larger, a locked file is noticed later. If smaller, servers that share
@@ -86,8 +86,9 @@ class SqliteUsageStore:
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
                 if found not in {0, _FORMAT}:
                     raise UsageStoreError(f"the file has format {found}, not {_FORMAT}")
-                connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
-        except NotPlainFile as error:
+                if not found:  # else another process's lock does not matter, because nothing is written
+                    connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
+        except UnusableFile as error:
             raise UsageStoreError(str(error)) from error
         except sqlite3.Error as error:
             raise _failure(error) from error
@@ -117,7 +118,11 @@ class SqliteUsageStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            uri_of(self._path),
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
         )
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
         return connection

@@ -114,7 +114,9 @@ def test_every_dialect_refuses_what_is_beyond_a_quota(limited: ServerProcess) ->
                 in answer.text
             )
             left_s = int(re.search(r"t=(\d+)", answer.headers["ratelimit"])[1])  # type: ignore[index]
-            assert left_s <= int(answer.headers["retry-after"]) <= left_s + 2
+            assert (
+                left_s <= int(answer.headers["retry-after"]) <= left_s + 1
+            )  # the clock may tick between them
         assert answers[0][1].json()["error"]["code"] == "quota_exceeded"
         assert answers[3][1].json()["error"].startswith("Slowdown: ")
         assert answers[6][1].json().keys() == {"message"}

@@ -218,6 +218,18 @@ def test_characters_that_are_counted_later_are_given_back_with_the_request() -> 
     assert (usage.totals["sales"].num_requests, usage.totals["sales"].num_characters) == (1, 10)
 
 
+def test_the_totals_of_a_name_that_is_added_again_begin_at_zero() -> None:
+    usage = usage_of(Clock("2027-01-01"))
+    spending = run(usage.begin("sales", 7))
+    usage.set_limits({})
+    spending.end(None)
+    usage.set_limits({"sales": KeyLimits()})
+    assert usage.totals == {}
+    spend(usage, 5)
+    assert usage.totals["sales"].num_characters == 5
+    assert usage.used("sales", KINDS["characters_per_day"]) == 12
+
+
 def test_new_limits_apply_to_old_counts() -> None:
     usage = usage_of(Clock("2027-01-01"))
     spend(usage, 50)

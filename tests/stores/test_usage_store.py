@@ -32,7 +32,7 @@ from app.stores.usage_store import (
     starts_at,
 )
 
-# Noon of today in UTC: Redis compares the end of a count with the real time.
+# Noon of today in UTC.
 NOW = time.time() // 86_400 * 86_400 + 43_200
 DAY = "characters_per_day"
 
@@ -192,6 +192,26 @@ def test_a_path_that_is_no_database_is_an_error(tmp_path: Path, content: bytes |
         path = tmp_path / "none" / "usage"
     with pytest.raises(UsageStoreError):
         SqliteUsageStore(path)
+
+
+def test_a_complete_file_opens_while_another_process_writes_it(tmp_path: Path) -> None:
+    store = SqliteUsageStore(tmp_path / "usage")
+    store.exchange(Batch("1", {count(): 5}), NOW)
+    with closing(sqlite3.connect(tmp_path / "usage", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        second = SqliteUsageStore(tmp_path / "usage")
+        assert second.exchange(None, NOW)[count()] == 5
+    for each in (store, second):
+        each.close()
+
+
+def test_a_missing_file_is_not_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "usage"
+    store = SqliteUsageStore(path)
+    path.unlink()
+    with pytest.raises(UsageStoreError, match="CANTOPEN"):
+        store.exchange(None, NOW)
+    assert not path.exists()
 
 
 def test_a_path_that_the_system_refuses_is_an_error(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ See docs/http-dialects.md.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -22,11 +21,10 @@ from app.api.http.form_body import read_fields
 from app.api.http.validation import validate
 from app.api.openapi import operation
 from app.api.plain_translation import PlainTranslator
-from app.api.v2.languages import base_of, read_pair
+from app.api.v2.languages import base_of, base_pair, read_pair
 from app.api.v2.models import V2Glossaries, V2Glossary, V2GlossaryBody, V2GlossaryPairs
 from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG
 from app.errors import NotReady
-from app.observability.logging import log_event
 from app.stores.glossaries import (
     EntriesError,
     GlossaryNotFound,
@@ -64,7 +62,6 @@ LIST = operation(TAG, "This key's glossaries", V2Glossaries, errors=ERRORS)
 ONE = operation(TAG, "One glossary", V2Glossary, errors=ERRORS)
 ENTRIES = operation(TAG, "A glossary's terms", TSV, errors=ERRORS)
 DELETE = operation(TAG, "Delete a glossary", None, status=204, errors=ERRORS)
-logger = logging.getLogger("app.api.v2.glossaries")
 
 
 def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
@@ -73,12 +70,10 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
 
     @router.get("/v2/glossary-language-pairs", **PAIRS)
     async def language_pairs() -> Response:
-        pairs = sorted(
-            {(base_of(source).lower(), base_of(target).lower()) for source, target in plain.pairs()}
-        )
+        pairs = sorted({base_pair(pair) for pair in plain.pairs()})
         answer: V2GlossaryPairs = {
             "supported_languages": [
-                {"source_lang": source, "target_lang": target} for source, target in pairs
+                {"source_lang": source.lower(), "target_lang": target.lower()} for source, target in pairs
             ]
         }
         return OrjsonResponse(answer)
@@ -137,7 +132,6 @@ async def _call_store(work: Callable[[], T]) -> T:
     except GlossaryStoreFull as error:
         raise DialectError(400, f"{error}; delete one first") from error
     except GlossaryStoreError as error:
-        log_event(logger, logging.ERROR, "glossary_store_failed", error=error)
         raise NotReady("the glossaries cannot be read or written now", retry_after_s=RETRY_AFTER_S) from error
 
 
