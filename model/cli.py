@@ -15,13 +15,13 @@ from model.data_arguments import (
     add_direction_arguments,
     directions_of,
     not_negative,
+    number_or_nan,
     pairs_of,
     positive,
-    share,
 )
 
 if TYPE_CHECKING:
-    from model.corpus import Pair
+    from model.corpus import Direction, Pair
 
 
 # --- tokenizer ---
@@ -64,8 +64,8 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _coverage(text: str) -> float:
     """Parse a character coverage. Raises ArgumentTypeError."""
-    found = share(text)
-    if found < MIN_COVERAGE:
+    found = number_or_nan(text)
+    if not MIN_COVERAGE <= found <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {MIN_COVERAGE} to 1")
     return found
 
@@ -94,7 +94,7 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
     """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn.
 
-    Raises CorpusError after the last pair if there are pairs, and none has a domain of `weights`.
+    If there are pairs, raises CorpusError after the last one if a domain of `weights` has none.
     """
     from model.corpus import check_domains
 
@@ -184,7 +184,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=not_negative, default=0, help="0: all available processors (default: 0)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object for each test set instead of text"
+        "--json", action="store_true", help="print one JSON object for each test set and direction, not text"
     )
     parser.add_argument(
         "--write",
@@ -206,19 +206,22 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from model.loading import load_with_tokenizers
     from model.trainer import set_num_threads
 
+    runs = [
+        (_set_name(specification, direction), specification, direction)
+        for specification, direction in product(args.data, directions_of(args))
+    ]
     if args.write is not None:
-        if len({Path(each).name for each in args.data}) < len(args.data):
+        if len({_file_name(name) for name, _, _ in runs}) < len(runs):
             raise ValueError("--write needs files of different names in --data")
         args.write.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=args.write).close()  # fails before the work if no file can be written
     set_num_threads(args.threads)
     model, tokenizer, target_tokenizer = load_with_tokenizers(args.checkpoint)
-    for specification, direction in product(args.data, directions_of(args)):
+    for name, specification, direction in runs:
         pairs = [direction.of(pair) for pair in islice(read_data(specification), args.limit)]
         if not pairs:
             raise ValueError(f"{specification} holds no pair")
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        name = Path(specification).name + (" reversed" if direction.is_reversed else "")
         try:
             found = translate(
                 model,
@@ -239,8 +242,20 @@ def run_evaluate(args: argparse.Namespace) -> int:
             print(f"{name}: chrF {scores.chrf:.2f} ({scores.chrf_signature})")
         if args.write is not None:
             columns = {"source": sources, "translation": found, "reference": references}
-            _write_lines(args.write / name.replace(" ", "."), columns)
+            _write_lines(args.write / _file_name(name), columns)
     return 0
+
+
+def _set_name(specification: str, direction: Direction) -> str:
+    """The name of a test set in one direction: that of its file or folder, which may be `.` or `..`."""
+    path = Path(specification)
+    name = path.resolve().name if path.name in ("", "..") else path.name
+    return name + (" reversed" if direction.is_reversed else "")
+
+
+def _file_name(set_name: str) -> str:
+    """What the files of `--write` begin with."""
+    return set_name.replace(" ", ".")
 
 
 def _write_lines(path: Path, columns: Mapping[str, Sequence[str]]) -> None:

@@ -28,12 +28,16 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
-        """Raises CorpusError if `folder` exists and is not empty, or is a mount point, `.` or `..`."""
+        """Raises CorpusError if `folder` exists and is not empty, is a mount point, `.` or `..`, or if a link loops."""
         if folder.name in ("", ".."):
             raise CorpusError(f"{folder} cannot be replaced; name a new folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CorpusError(f"{folder} exists and is not an empty folder; name a new folder")
-        folder = folder.resolve()  # behind a symbolic link, the link's folder is replaced, and the link stays
+        # Behind a symbolic link, the link's folder is replaced, and the link stays. Path.resolve has an error for a
+        # loop only before Python 3.13.
+        given, folder = folder, Path(os.path.realpath(folder))
+        if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
+            raise CorpusError(f"{given} cannot be resolved: the symbolic link {loop} leads to itself")
         if os.path.ismount(folder):
             raise CorpusError(f"{folder} is a mount point and cannot be replaced; name a new folder in it")
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression

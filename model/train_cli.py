@@ -202,6 +202,7 @@ def run_train(args: argparse.Namespace) -> int:
     from app.text.tokenizer import Tokenizer
     from model import checkpoint
     from model.config_file import check_required, write_config
+    from model.corpus import check_file
     from model.file_lock import locked
     from model.interrupt import stop_signals
     from model.parallel import ProcessGroup
@@ -225,6 +226,7 @@ def run_train(args: argparse.Namespace) -> int:
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
         print(f"transduce train: {args.run} holds a run already: --resume continues it", file=sys.stderr)
         return 1
+    check_file(args.tokenizer)
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
     with ProcessGroup(device) as group, ExitStack() as stack:

@@ -21,8 +21,15 @@ from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
     "exit codes: 0 success; 1 failure; 2 wrong command line; 3 the load test is not valid; "
-    "70 the engine died or the server did not end in time; "
-    "78 wrong setting, unusable bundle or missing extra; 130 stopped with Ctrl-C"
+    "78 wrong setting, unusable bundle or missing extra; "
+    "130 stopped with Ctrl-C (the live view of `top`: 0); "
+    "those of the server: transduce serve --help"
+)
+SERVE_EXIT_CODES_HELP = (
+    "exit codes: 0 stopped with Ctrl-C or SIGTERM; 1 the address cannot be used; 2 wrong command line; "
+    "70 any other failed start, a dead engine, or not ended in time; "
+    "78 wrong setting, unusable bundle or missing extra; "
+    "130, 143 a second Ctrl-C (130) or SIGTERM (143) cut the stop short"
 )
 
 
@@ -35,16 +42,20 @@ class Subcommand:
         module: holds `add_<suffix>_arguments(parser)` and `run_<suffix>(args) -> int`.
         suffix: the ending of those two names.
         extra: the extra with its further dependencies; empty if it needs none.
+        exit_codes: the last lines of its help.
     """
 
     summary: str
     module: str
     suffix: str
     extra: str = ""
+    exit_codes: str = EXIT_CODES_HELP
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
-    "serve": Subcommand("serve translation over HTTP", "transduce.serve", "serve"),
+    "serve": Subcommand(
+        "serve translation over HTTP", "transduce.serve", "serve", exit_codes=SERVE_EXIT_CODES_HELP
+    ),
     "models": Subcommand("list the bundles in a folder", "transduce.models", "models"),
     "translate": Subcommand(
         "translate a file or stdin through a running server", "transduce.translate", "translate"
@@ -126,12 +137,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def open_closed_standard_files() -> None:
-    """Open /dev/null for each closed one of the file descriptors 0 to 2, so that no other file gets its number."""
-    for number in range(3):
+    """Open /dev/null for each closed one of the file descriptors 0 to 2, so that no other file gets its number.
+
+    Python has set its sys.stdin, sys.stdout or sys.stderr to None. It gets a file object again. Otherwise what is
+    printed to stderr would go to stdout, and methods of the file would fail.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            file = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, file)
 
 
 def run_subcommand(name: str | None, arguments: Sequence[str]) -> int:
@@ -150,7 +167,7 @@ def run_subcommand(name: str | None, arguments: Sequence[str]) -> int:
 
 def flush_stdout() -> None:
     """Write what stdout still holds. Raises OSError."""
-    if sys.stdout is not None:  # None if the process has started without a stdout
+    if sys.stdout is not None:  # None without a stdout, if another file has got its number
         sys.stdout.flush()
 
 
@@ -204,7 +221,7 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
             name,
             help=subcommand.summary,
             description=f"{subcommand.summary[0].upper()}{subcommand.summary[1:]}.",
-            epilog=EXIT_CODES_HELP,
+            epilog=subcommand.exit_codes,
             formatter_class=wide,
         )
         # SUPPRESS: otherwise this default would overwrite a --debug before the subcommand.
@@ -221,7 +238,7 @@ def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandErr
     """
     command = f"transduce {name}" if name else "transduce"
     if isinstance(error, CommandError):
-        return CommandError(f"{command}: {error.message}", exit_code=error.exit_code)
+        return CommandError(f"{command}: {one_line(error)}", exit_code=error.exit_code)
     if isinstance(error, ModuleNotFoundError) and (needed := missing_extra(error, name)):
         return CommandError(f"{command} needs {needed}", exit_code=ExitCode.CONFIGURATION)
     if is_configuration_error(error):

@@ -15,7 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from transduce.errors import CommandError
+
 VERSION = 1
+# The first bytes of every journal: its first line has sorted keys.
+BEGINNING = b'{"file": "'
 
 
 class Journal:
@@ -34,7 +38,7 @@ class Journal:
     def __enter__(self) -> Self:
         """Read the existing journal, or begin one. A journal of another file or of other options is overwritten.
 
-        Raises OSError.
+        Raises OSError, and CommandError if the file is no journal.
         """
         kept = self._read()
         self._file = open(self.path, "r+b" if kept else "wb", opener=_open_private)
@@ -67,11 +71,16 @@ class Journal:
         self._file.flush()
 
     def _read(self) -> int:
-        """Load the entries of a journal with the same first line. Returns the number of bytes to keep."""
+        """Load the entries of a journal with the same first line. Returns the number of bytes to keep.
+
+        Raises OSError, and CommandError if the file is no journal.
+        """
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return 0
+        if not content.startswith(BEGINNING[: len(content)]):  # an interrupted write may have left less
+            raise CommandError(f"{self.path} is not a journal of `transduce translate`; move it away")
         lines = content.split(b"\n")[:-1]
         if not lines or _parsed(lines[0]) != self._head:
             return 0

@@ -155,8 +155,11 @@ def translate_stream(client: Client, args: argparse.Namespace, params: Translate
 
 
 def progress_bar(file: Path | None) -> tqdm[NoReturn]:
-    """A progress bar on stderr that counts bytes of `file`; hidden for stdin and if stderr is not a terminal."""
-    is_hidden = file is None or not sys.stderr.isatty()
+    """A progress bar on stderr that counts bytes of `file`.
+
+    It is hidden for stdin, if stderr is not a terminal, and if stdout is one, because the lines show the progress.
+    """
+    is_hidden = file is None or not sys.stderr.isatty() or sys.stdout.isatty()
     total = None if file is None else file.stat().st_size
     return tqdm(
         total=total, unit="B", unit_scale=True, disable=is_hidden, desc="translating", file=sys.stderr

@@ -5,14 +5,19 @@ A single text that is too large is cut in two.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from transduce.client import Client, ConnectionFailed, Model, TimedOut, TransduceError, Translation
+from transduce.client.wire import is_loopback
 from transduce.errors import CommandError
 
+# The client's message if it cannot connect, with the server's URL.
+NO_SERVER = re.compile(r"no server answers at (\S+)")
 TOO_LARGE_OR_SLOW = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.GATEWAY_TIMEOUT})
 
 
@@ -98,8 +103,9 @@ def model_facts(model: Model) -> dict[str, str]:
 
 def error_line(error: TransduceError) -> str:
     """The error's message, with a hint for the user where there is one."""
-    if isinstance(error, ConnectionFailed) and error.message.startswith("no server"):
-        return f"{error}; `make serve` starts a server"
+    unanswered = NO_SERVER.match(error.message) if isinstance(error, ConnectionFailed) else None
+    if unanswered and is_loopback(urlsplit(unanswered[1]).hostname or ""):
+        return f"{error}; `transduce serve` starts one"
     if isinstance(error, TimedOut) and error.status is None:
         return f"{error}; --timeout sets a longer limit"
     return str(error)

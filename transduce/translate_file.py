@@ -63,7 +63,8 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
 
     Raises:
         CommandError: the file does not have its format, a request fails as in `translate_batch` or
-            `translating_models`, or a translation cannot be inserted into the file.
+            `translating_models`, the file in the journal's place is no journal, or a translation cannot be inserted
+            into the file.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat

@@ -5,16 +5,18 @@
 
 A step ranks the continuations of all live hypotheses by summed log-probability and takes the best 2 * beam_size. An end
 token among the first beam_size of them completes its hypothesis. The best beam_size other continuations are live next.
-A continuation with log-probability of negative infinity is impossible and never taken. `EarlyStop` decides when the
-search ends. The search also ends after max_target_length subwords. A hypothesis whose next token is not the end token
-is then scored as it is.
+A continuation with log-probability of negative infinity is impossible and never taken.
 
-Before the first step one hypothesis is live, so the beam uses one row until then. A step needs only the best
+`EarlyStop` decides when the search ends. The search also ends if no continuation is possible, and without a result if
+its best live hypothesis is a loop (`app.decoding.loop_guard`). After max_target_length subwords, one more step is
+ranked. Unless `EarlyStop` ends the search there, each live hypothesis that is not completed is scored as it is.
+
+Before the first step one hypothesis is live, so the first step reads the scores of one row. A step needs only the best
 beam_size + 1 candidates of each row: adding the hypothesis' sum does not change their order, at most one of them is the
 end token, and the other beam_size can fill the beam.
 
-Subwords are not copied from step to step. A step records which hypothesis each new hypothesis continues. Only the
-hypotheses of the result are traced back from their end.
+Subwords are not copied from step to step. A step records which hypothesis each new hypothesis continues. A hypothesis
+is traced back from its end if it is a result, if a coverage penalty scores it, or for the check for a loop.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ FEW_CANDIDATES = 40
 
 
 class CompletedHypothesis(NamedTuple):
-    """A hypothesis that has ended. Its subwords are traced back only if it is a result.
+    """A hypothesis that has ended. The history has its subwords.
 
     total: summed log-probability, the end token included if there is one. length: the steps before its end. rank: its
     index among the hypotheses that are live after these steps.

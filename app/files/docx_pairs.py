@@ -30,10 +30,10 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
 
     points: indices of marks of lower ranks that form no pair.
     """
-    closed = {item.name for item in items if isinstance(item, Mark) and item.kind is MarkKind.CLOSE}
+    start_of = _starts(items, rank)
+    closed = set(start_of.values())
     # The open marks of this rank, for each open pair of a lower rank. A mark that is never closed is left out.
     opened: list[list[int]] = [[]]
-    starts: dict[str, list[int]] = {}  # of the open marks of this rank, by name
     overlapping: set[int] = set()  # those that were closed while another mark or a pair was open in them
     found: set[int] = set()
     for index, item in enumerate(items):
@@ -47,17 +47,29 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
                 opened.pop()
         elif _rank(item.name) == rank:
             found.add(index)
-            if is_start and item.name in closed:
+            if index in closed:
                 opened[-1].append(index)
-                starts.setdefault(item.name, []).append(index)
-            elif not is_start and starts.get(item.name):
-                start, innermost = starts[item.name].pop(), opened[-1]
+            elif index in start_of:
+                start, innermost = start_of[index], opened[-1]
                 while innermost and innermost[-1] in overlapping:
                     innermost.pop()
                 if innermost and innermost[-1] == start:
                     found -= {innermost.pop(), index}
                 else:
                     overlapping.add(start)
+    return found
+
+
+def _starts(items: Sequence[object], rank: int) -> dict[int, int]:
+    """For the index of each end of this rank, that of its start: the last one of its name that is still open."""
+    opened: dict[str, list[int]] = {}
+    found: dict[int, int] = {}
+    for index, item in enumerate(items):
+        if isinstance(item, Mark) and _rank(item.name) == rank:
+            if item.kind is MarkKind.OPEN:
+                opened.setdefault(item.name, []).append(index)
+            elif item.kind is MarkKind.CLOSE and opened.get(item.name):
+                found[index] = opened[item.name].pop()
     return found
 
 

@@ -219,7 +219,7 @@ def test_workers_share_what_was_loaded_before_the_fork(kernels: str) -> None:
 
 
 def test_a_server_without_worker_processes_ends_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The early start does not read the settings. Their names may be in any case."""
+    """The early start does not read the settings. The case of their names does not matter."""
     settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
     monkeypatch.setenv("Transduce_Num_Lanes", "1")
     with ServerProcess(COMMAND, settings) as server:

@@ -142,6 +142,7 @@ def test_an_average_is_of_at_least_one_checkpoint(
         ("import", "folder", "--output", "bundle", "--max-length", "0"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--vocab-size", "0"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "0.97"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "1.5"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "nan"),
     ],
 )
@@ -154,8 +155,17 @@ def test_a_number_out_of_range_is_a_wrong_command_line(
     assert f"argument {arguments[-2]}: {arguments[-1]!r} is not a" in capsys.readouterr().err
 
 
-def test_evaluate_writes_no_file_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ("--data", "a/dev.tsv", "--data", "b/dev.tsv")
+@pytest.mark.parametrize(
+    "data",
+    [
+        ("--data", "a/dev.tsv", "--data", "b/dev.tsv"),
+        ("--data", "the dev.tsv", "--data", "the.dev.tsv"),
+        ("--data", "dev.tsv", "--data", "dev.tsv.reversed", "--reverse-tag", ">>en<<", "--tag", ">>de<<"),
+    ],
+)
+def test_evaluate_writes_no_file_twice(
+    data: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 1
     assert "--write needs files of different names in --data" in capsys.readouterr().err
 
@@ -169,16 +179,36 @@ def test_evaluate_finds_out_before_the_work_that_it_cannot_write(
     assert "Not a directory" in capsys.readouterr().err
 
 
-def test_evaluate_prints_the_scores_before_it_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_tsv(tmp_path / "dev.tsv", pairs()[:2])
-    (tmp_path / "scored" / "dev.tsv.source").mkdir(parents=True)
+@pytest.fixture
+def right_translations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`evaluate` needs no checkpoint: its translations are the references of two pairs."""
     monkeypatch.setattr("model.loading.load_with_tokenizers", lambda checkpoint: (None, None, None))
     monkeypatch.setattr("model.trainer.set_num_threads", lambda number: None)
     monkeypatch.setattr("model.evaluate.translate", lambda *_, **__: [pair.target for pair in pairs()[:2]])
+
+
+@pytest.mark.usefixtures("right_translations")
+def test_evaluate_prints_the_scores_before_it_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_tsv(tmp_path / "dev.tsv", pairs()[:2])
+    (tmp_path / "scored" / "dev.tsv.source").mkdir(parents=True)
     options = ("--checkpoint", "c", "--data", str(data), "--write", str(tmp_path / "scored"))
     assert main(["evaluate", *options]) == 1
     out, error = capsys.readouterr()
     assert out.startswith("dev.tsv: BLEU 100.00")
     assert "Is a directory" in error
+
+
+@pytest.mark.usefixtures("right_translations")
+def test_the_folder_that_evaluate_runs_in_has_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "dev"
+    data.mkdir()
+    write_tsv(data / "part.tsv", pairs()[:2])
+    monkeypatch.chdir(data)
+    assert main(["evaluate", "--checkpoint", "c", "--data", ".", "--write", str(tmp_path / "scored")]) == 0
+    assert capsys.readouterr().out.startswith("dev: BLEU 100.00")
+    names = {path.name for path in (tmp_path / "scored").iterdir()}
+    assert names == {"dev.source", "dev.translation", "dev.reference"}

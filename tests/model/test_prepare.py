@@ -268,6 +268,16 @@ def test_an_empty_folder_behind_a_link_is_filled_and_the_link_stays(tmp_path: Pa
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("name", ["link", "link/new"])
+def test_a_link_that_leads_to_itself_is_no_output(name: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "link")
+    with pytest.raises(
+        CorpusError, match=f"{name} cannot be resolved: the symbolic link .* leads to itself$"
+    ):
+        ShardWriter(tmp_path / name, pairs_per_shard=2)
+
+
 @pytest.mark.parametrize("compression", ["gz", "xz"])
 def test_a_full_disk_leaves_no_file(compression: Compression, tmp_path: Path) -> None:
     """The limit on the sizes of files makes writes fail, as a full disk does."""

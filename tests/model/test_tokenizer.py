@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,9 +128,18 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text is ordered by domain, and both domains are in the sample."""
+    train = sentencepiece.SentencePieceTrainer.train
+    texts: list[str] = []
+
+    def counted(*, sentence_iterator: Iterator[str], **options: Any) -> None:
+        texts.extend(sentence_iterator)
+        train(sentence_iterator=iter(texts), **options)
+
+    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", counted)
     monkeypatch.setattr("model.tokenizer_training.MAX_PAIRS", 200)
     ordered = [*pairs(), *(Pair("qqq zzz qqq", "zzz qqq zzz", "second") for _ in pairs())]
     train_tokenizer(ordered, tmp_path / "new.spm", vocab_size=400, character_coverage=1.0)
+    assert len(texts) == 2 * 200
     tokenizer = Tokenizer(tmp_path / "new.spm")
     assert tokenizer.has_word("qqq")
     assert tokenizer.has_word("the")

@@ -123,6 +123,12 @@ def test_a_run_is_not_overwritten_without_resume(
     assert "holds a run already" in refused.stderr
 
 
+def test_a_tokenizer_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    refused = run_transduce(*train_arguments(tmp_path, tmp_path / "none.spm", "run"))
+    assert refused.returncode == 1
+    assert refused.stderr == f"transduce train: {tmp_path / 'none.spm'} does not exist\n"
+
+
 @pytest.mark.parametrize("more", [(), ("--resume",)])
 def test_a_second_process_that_trains_the_same_run_is_refused(
     tmp_path: Path, tokenizer_path: Path, more: tuple[str, ...]

@@ -47,7 +47,7 @@ def test_help_lists_every_command_without_any_extra() -> None:
     assert all(f"\n    {name} " in done.stdout for name in SUBCOMMANDS)
     assert all(
         code in done.stdout
-        for code in ("0 success", "1 failure", "2 wrong", "78 wrong setting", "130 stopped")
+        for code in ("0 success", "1 failure", "2 wrong", "78 wrong setting", "130 stopped", "`top`: 0")
     )
 
 
@@ -58,6 +58,15 @@ def test_help_of_a_command_without_its_extra(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: transduce {name}")
     assert "exit codes:" in done.stdout
+
+
+def test_the_help_of_serve_has_the_exit_codes_of_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, is_server in (("serve", True), ("models", False)):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        words = " ".join(capsys.readouterr().out.split())
+        codes = ("0 stopped with Ctrl-C or SIGTERM", "70 any other failed start", "130, 143 a second Ctrl-C")
+        assert [code in words for code in codes] == [is_server] * 3
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +102,7 @@ def test_the_exit_code_of_the_subcommand_is_returned(subcommand: str) -> None:
         ),
         ("raise SettingsError(['PROT is no setting'])", 78, "transduce probe: PROT is no setting"),
         ("raise CommandError('no server')", 1, "transduce probe: no server"),
+        ("raise CommandError('a text of\\n a library')", 1, "transduce probe: a text of a library"),
         ("raise CommandError('odd', exit_code=ExitCode.CONFIGURATION)", 78, "transduce probe: odd"),
         ("raise ValueError('two\\n lines')", 1, "transduce probe: two lines"),
         ("open('/nonexistent/x')", 1, "transduce probe: [Errno 2] No such file or directory: '/nonexistent/x'"),
@@ -210,11 +220,14 @@ def test_a_stdout_that_cannot_be_written_is_an_error_when_the_command_ends(
 def test_closed_standard_files_lead_nowhere(tmp_path: Path) -> None:
     """A library that uses sockets and files may fail if one of them gets the number of stdout."""
     (tmp_path / "looker.py").write_text(
-        "import os, pathlib\n"
+        "import os, pathlib, sys\n"
         "def add_look_arguments(parser): pass\n"
         "def run_look(args):\n"
         "    found = [os.readlink(f'/proc/self/fd/{number}') for number in range(3)]\n"
         "    found += [str(os.get_inheritable(number)) for number in range(3)]\n"
+        "    found += [str(file.isatty()) for file in (sys.stdin, sys.stdout, sys.stderr)]\n"
+        "    sys.stdout.buffer.write(sys.stdin.buffer.read())\n"
+        "    print('a file name may be \\udcff', file=sys.stderr)\n"
         f"    pathlib.Path({str(tmp_path / 'found')!r}).write_text(' '.join(found))\n"
         "    return 0\n"
     )
@@ -226,7 +239,15 @@ def test_closed_standard_files_lead_nowhere(tmp_path: Path) -> None:
     )
     closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program]
     assert subprocess.run(closed, check=False, timeout=60).returncode == 0
-    assert (tmp_path / "found").read_text().split() == ["/dev/null"] * 3 + ["True"] * 3
+    assert (tmp_path / "found").read_text().split() == ["/dev/null"] * 3 + ["True"] * 3 + ["False"] * 3
+
+
+def test_without_a_stderr_an_error_does_not_go_to_stdout() -> None:
+    program = "import sys; from transduce.cli import main; sys.exit(main(['models', '/nonexistent']))"
+    closed = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
+    done = subprocess.run(closed, check=False, stdout=subprocess.PIPE, timeout=60)
+    assert done.returncode not in {0, 127}
+    assert done.stdout == b""
 
 
 @pytest.mark.parametrize("subcommand", ["print('one line'); return 0"], indirect=True)

@@ -228,7 +228,7 @@ def test_a_signal_ends_the_command_while_requests_wait_to_be_repeated(
             while server.num_left > -2 and process.poll() is None:
                 assert time.monotonic() < until
                 time.sleep(0.05)
-            process.send_signal(signal.SIGTERM)  # SIGINT is ignored in a job of a shell script
+            process.send_signal(signal.SIGTERM)  # a background job of a script ignores SIGINT
             assert process.wait(timeout=30) == ExitCode.INTERRUPTED
         finally:
             process.kill()
@@ -326,7 +326,7 @@ def test_a_bundle_is_served_during_the_command(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")  # settings are read in any case
+    monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")  # the case of a name does not matter
     options = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
     assert main(["distill", *options, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))

@@ -297,6 +297,7 @@ def test_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"transduce translate: no server answers at {url}")
+    assert error.endswith("; `transduce serve` starts one\n")
     assert error.count("\n") == 1
 
 

@@ -133,7 +133,7 @@ def test_a_journal_of_another_file_or_other_options_is_ignored(
     if change == "file":
         path.write_text("One\ntwo\n")
     elif change == "journal":
-        journal.write_text("{}\n" + journal.read_text())
+        journal.write_text('{"file": "", "journal": 0}\n' + journal.read_text())
     assert run(swapping, path, "-o", out, *options) == 0
     assert "wrong" not in out.read_text()
     assert out.read_text().casefold() == path.read_text().casefold()
@@ -167,6 +167,18 @@ def test_a_journal_of_another_model_is_ignored(
     swapping.models = [(name, version, pair) for name, version, pair in map(str.split, changed)]
     assert run(swapping, *arguments) == 0
     assert out.read_text() == ("kept\nTWO\n" if is_resumed else "ONE\nTWO\n")
+
+
+def test_a_file_of_the_user_in_the_place_of_the_journal_is_kept(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, diary = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
+    path.write_text("one\n")
+    diary.write_text("my diary\n")
+    assert run(server, path, "-o", out) == 1
+    assert f"{diary} is not a journal of `transduce translate`; move it away\n" in capsys.readouterr().err
+    assert diary.read_text() == "my diary\n"
+    assert server.requests == []
 
 
 def test_a_malformed_file_is_rejected(

@@ -11,6 +11,8 @@ from typing import Any
 
 from transduce.errors import CommandError
 
+MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
+
 
 @dataclass(frozen=True)
 class Level:
@@ -36,6 +38,7 @@ class Costs:
     request_s: seconds of a request outside the engine, measured with one client. steps_per_subword: decoder steps of a
     sentence for each of its source subwords. subwords_per_sentence, subwords_per_word: intercept and slope of the line
     that gives a source sentence's subwords from its words. characters_per_word: of the source texts.
+    max_source_length: the most subwords of a sentence that the model takes.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Costs:
     subwords_per_sentence: float
     subwords_per_word: float
     characters_per_word: float
+    max_source_length: int = MAX_ENCODE_TOKENS
 
     def __post_init__(self) -> None:
         """Raises ValueError without levels, without rising rows, or if a number that must be above 0 is not."""
@@ -63,6 +67,7 @@ class Costs:
             self.beam_size,
             self.steps_per_subword,
             self.subwords_per_word,
+            self.max_source_length,
         )
         if min(*positive, *(level.step_s for level in self.levels)) <= 0:
             raise ValueError("the costs hold a number that is not above 0")

@@ -17,7 +17,7 @@ from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import Progress, run
 from transduce.loadtest.sample import Sample
 from transduce.loadtest.workload import Workload
-from transduce.sizing.costs import Costs, Level
+from transduce.sizing.costs import MAX_ENCODE_TOKENS, Costs, Level
 
 # Closed-loop clients of each measurement. The last ones fill the rows of two workers with beams of 4.
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
@@ -43,11 +43,7 @@ class Samples:
     @classmethod
     def scrape(cls, url: str, headers: Mapping[str, str]) -> Samples:
         """Read /metrics. Raises CommandError."""
-        try:
-            answer = httpx.get(f"{url}/metrics", headers=dict(headers), timeout=10.0, trust_env=False)
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
-            raise CommandError(f"{url}/metrics cannot be read: {error}") from error
+        answer = _get(f"{url}/metrics", headers)
         found = cls({name: float(value) for name, value in SAMPLE.findall(answer.text)})
         if STEPS not in found.values:
             raise CommandError(f"{url}/metrics has no {STEPS}: is it a Transduce server?")
@@ -154,6 +150,7 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
         subwords_per_sentence=per_sentence,
         subwords_per_word=per_word,
         characters_per_word=sum(characters) / sum(words),
+        max_source_length=int(model.get("max_source_length", MAX_ENCODE_TOKENS)),
     )
 
 
@@ -201,12 +198,24 @@ def _headers(target: Target) -> dict[str, str]:
     return {} if target.api_key is None else {"Authorization": f"Bearer {target.api_key}"}
 
 
+def _get(url: str, headers: Mapping[str, str]) -> httpx.Response:
+    """A successful response. Raises CommandError."""
+    try:
+        answer = httpx.get(url, headers=dict(headers), timeout=10.0, trust_env=False)
+    except httpx.HTTPError as error:
+        raise CommandError(f"{url} cannot be read: {error}") from error
+    if answer.status_code != httpx.codes.OK:
+        hint = " (set TRANSDUCE_API_KEY)" if answer.status_code in {401, 403} else ""
+        raise CommandError(f"{url} answers {answer.status_code}{hint}")
+    return answer
+
+
 def _model(target: Target) -> dict[str, Any]:
     """The server's model of the pair, as /v1/models lists it. Raises CommandError."""
+    answer = _get(f"{target.url}/v1/models", _headers(target))
     try:
-        answer = httpx.get(f"{target.url}/v1/models", headers=_headers(target), timeout=10.0, trust_env=False)
-        models: list[dict[str, Any]] = answer.raise_for_status().json()["models"]
-    except (httpx.HTTPError, ValueError, KeyError) as error:
+        models: list[dict[str, Any]] = answer.json()["models"]
+    except (ValueError, KeyError) as error:
         raise CommandError(f"{target.url}/v1/models cannot be read: {error}") from error
     pair = {"source": target.source, "target": target.target}
     found = next((model for model in models if pair in model["language_pairs"]), None)

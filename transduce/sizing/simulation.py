@@ -2,8 +2,8 @@
 
 The engine's scheduler admits sentences, its placement chooses the worker, and its call length decides how many steps a
 call takes. Only the times are not real: those of a step and of the encoder come from `Costs`. A request waits for the
-event loop twice, before and after the engine, for half of `Costs.request_s` each. A request has one sentence, and all
-requests are of one caller.
+event loop twice, before and after the engine, for half of `Costs.request_s` each. A request has one sentence. One that
+is longer than the model takes is halved until its parts fit. All requests are of one caller.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence as Sentence
 from app.engine.worker import Worker
 from app.runtime.stop_condition import StopCondition, WakeFlag
-from transduce.sizing.costs import Costs
+from transduce.sizing.costs import MAX_ENCODE_TOKENS, Costs
 
 CALLER = "one"
 MAX_STEPS = 1 << 20  # of a call: in practice no limit
-MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
 Event = Callable[[float], None]
 
 
@@ -57,7 +56,9 @@ class SimulatedWorker:
     def __init__(self, costs: Costs, clock: Clock, on_end: Callable[[Sentence, float], None]) -> None:
         """on_end: called when a sentence is decoded, with the time."""
         self._costs, self._clock, self._on_end = costs, clock, on_end
-        self._scheduler = Scheduler(costs.max_rows, MAX_ENCODE_TOKENS, num_kept_rows=costs.num_kept_rows)
+        # A server whose model takes longer sentences has a setting that admits them.
+        max_encode_tokens = max(MAX_ENCODE_TOKENS, costs.max_source_length)
+        self._scheduler = Scheduler(costs.max_rows, max_encode_tokens, num_kept_rows=costs.num_kept_rows)
         self._call_length = CallLength(MAX_STEPS, WakeFlag())
         self._arrived: list[Sentence] = []
         self._steps_left: dict[Sentence, int] = {}
@@ -164,7 +165,8 @@ class SimulatedServer:
         self._workers = [SimulatedWorker(costs, clock, self._decoded) for _ in range(costs.num_workers)]
         for worker in self._workers:
             self._placement.add_worker(cast(Worker, worker))
-        self._owners: dict[Sentence, tuple[SimulatedWorker, Event]] = {}
+        # Each sentence's worker, and what follows the end of each part of its request: an event after the last one.
+        self._owners: dict[Sentence, tuple[SimulatedWorker, Iterator[Event | None]]] = {}
         # A request needs an id of its own, because the scheduler lets the requests of a caller take turns.
         self._request_numbers = itertools.count()
         self._loop_free_at_s = -math.inf
@@ -178,24 +180,33 @@ class SimulatedServer:
         self._clock.at(self._loop_free_at_s, event)
 
     def _submit(self, num_subwords: int, now_s: float, on_answer: Event) -> None:
-        sentence = Sentence(
-            source_ids=np.zeros(num_subwords, np.int32),
-            options=self._options,
-            request_id=str(next(self._request_numbers)),
-            caller=CALLER,
-            deadline=math.inf,
-            submitted_at=now_s,
-            search=cast(Search, None),  # the scheduler does not read it
-        )
-        worker = cast(SimulatedWorker, self._placement.choose())
-        self._placement.add(cast(Worker, worker), CALLER, self._costs.beam_size)
-        self._owners[sentence] = worker, on_answer
-        worker.put(sentence, max(1, round(num_subwords * self._costs.steps_per_subword)), now_s)
+        num_parts = 1
+        while num_subwords > num_parts * self._costs.max_source_length:
+            num_parts *= 2
+        length = math.ceil(num_subwords / num_parts)
+        request_id = str(next(self._request_numbers))
+        on_ends = iter([*[None] * (num_parts - 1), on_answer])
+        for _ in range(num_parts):
+            sentence = Sentence(
+                source_ids=np.zeros(length, np.int32),
+                options=self._options,
+                request_id=request_id,
+                caller=CALLER,
+                deadline=math.inf,
+                submitted_at=now_s,
+                search=cast(Search, None),  # the scheduler does not read it
+            )
+            worker = cast(SimulatedWorker, self._placement.choose())
+            self._placement.add(cast(Worker, worker), CALLER, self._costs.beam_size)
+            self._owners[sentence] = worker, on_ends
+            worker.put(sentence, max(1, round(length * self._costs.steps_per_subword)), now_s)
 
     def _decoded(self, sentence: Sentence, now_s: float) -> None:
-        worker, on_answer = self._owners.pop(sentence)
+        worker, on_ends = self._owners.pop(sentence)
         self._placement.remove(cast(Worker, worker), CALLER, self._costs.beam_size)
-        self._on_event_loop(now_s, on_answer)
+        on_answer = next(on_ends)
+        if on_answer is not None:
+            self._on_event_loop(now_s, on_answer)
 
 
 def latencies_s(costs: Costs, lengths: Sequence[int], times_s: Sequence[float]) -> list[float]:
