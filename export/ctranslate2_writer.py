@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from export.portable import PortableModel
 from model.config import ModelConfig
 from model.ctranslate2_binary import BINARY, FORMAT_VERSION, SPECIFICATION, TYPES
-from model.ctranslate2_files import ACTIVATIONS, CONFIG, TARGET, joined_linears, norm_names
+from model.ctranslate2_files import ACTIVATIONS, CONFIG, TARGET
+from model.ctranslate2_names import joined_linears, norm_names
 from model.imported import BOS, EOS, UNK
 from model.transformer import Transformer
 

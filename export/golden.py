@@ -24,7 +24,7 @@ from app.language_pairs import LanguagePair
 from app.runtime.interface import Runner
 from app.runtime.memory import release_memory
 from app.runtime.ort_runner import load_runner
-from app.text.tokenizer import Tokenizer
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.workers.thread_worker import ThreadWorker
 
 # Short and long sentences, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
@@ -126,8 +126,10 @@ def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
 
 
 def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
-    """The golden sentences of the language pairs in `golden_pairs` that have at most max_source_length ids.
+    """The golden sentences of the language pairs in `golden_pairs`.
 
+    Sentences that have more than max_source_length ids, or too many runs of characters that the vocabulary lacks, are
+    left out.
     tokenizer: that of the source. Its ids are also those of target_start, because a model with start tokens has one
     vocabulary. Raises TokenizerError.
     """
@@ -135,6 +137,7 @@ def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSourc
         GoldenSource(text, index, ids, start_id_of(tokenizer, manifest.language_pairs[index]))
         for index in golden_pairs(manifest.language_pairs)
         for text in SENTENCES.get(manifest.language_pairs[index].source, ENGLISH)
+        if tokenizer.num_verbatim_spans(text) <= len(PLACEHOLDER_SYMBOLS)
         if len(ids := source_ids(tokenizer, text, manifest.language_pairs[index]))
         <= manifest.max_source_length
     ]

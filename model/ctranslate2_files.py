@@ -23,6 +23,7 @@ from torch import Tensor
 
 from model.config import BOS_ID, PAD_ID, ModelConfig
 from model.ctranslate2_binary import BINARY, floats, read_variables
+from model.ctranslate2_names import joined_linears, norm_names
 from model.huggingface_files import read_json
 from model.imported import (
     BOS,
@@ -33,6 +34,7 @@ from model.imported import (
     ImportedModel,
     Specials,
     UnusableModel,
+    can_spell,
     is_tag,
     masked_bias,
     num_left_out,
@@ -42,9 +44,10 @@ from model.imported import (
     rows_of,
     shown,
 )
+from model.m2m_vocabulary import LANGUAGES, NLLB_LANGUAGE
 from model.marian_binary import is_binary_model
 
-CONFIG = "config.json"
+CONFIG, METADATA = "config.json", "metadata.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
@@ -79,11 +82,15 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
     try:
         with (inner / BINARY).open("rb") as file:
             variables = read_variables(file)
+        config, vocabulary = read_json(inner / CONFIG, is_optional=True), _vocabulary(inner)
+        if _is_m2m(config, vocabulary, variables):
+            problem = "the model is M2M-100 or NLLB, which can be imported only in the format of Hugging Face"
+            raise UnusableModel(folder, [problem])
         files = Files(
             variables=variables,
-            config=read_json(inner / CONFIG, is_optional=True),
-            metadata=read_json(folder / "metadata.json", is_optional=True),
-            vocabulary=_vocabulary(inner),
+            config=config,
+            metadata=read_json(folder / METADATA, is_optional=True),
+            vocabulary=vocabulary,
             sentencepieces=_sentencepieces((folder, inner)),
         )
         if problems := files.problems():
@@ -97,6 +104,21 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
         raise UnusableModel(folder, [str(error)]) from error
     except (IndexError, TypeError) as error:  # of NumPy and PyTorch
         raise UnusableModel(folder, [f"a variable of {BINARY} has the wrong shape ({error})"]) from error
+
+
+def _is_m2m(
+    config: Mapping[str, Any], vocabulary: Mapping[str, int], variables: Mapping[str, NDArray[Any]]
+) -> bool:
+    """Whether sources and targets begin with a language's subword. Marian's target starts with zeros, not with </s>."""
+    starts_with_end = config.get("decoder_start_token") == EOS and not _starts_with_zeros(variables)
+    of_m2m_100 = {f"__{code}__" for codes in LANGUAGES.values() for code in codes.split()}
+    return starts_with_end and any(
+        piece in of_m2m_100 or NLLB_LANGUAGE.fullmatch(piece) for piece in vocabulary
+    )
+
+
+def _starts_with_zeros(variables: Mapping[str, NDArray[Any]]) -> bool:
+    return bool(variables.get("decoder/start_from_zero_embedding", False))
 
 
 @dataclass(frozen=True)
@@ -120,7 +142,7 @@ class Files:
     @property
     def starts_with_zeros(self) -> bool:
         """Whether the decoder's first input is zeros in place of a token's embedding, as in Marian."""
-        return bool(self.variables.get("decoder/start_from_zero_embedding", False))
+        return _starts_with_zeros(self.variables)
 
     @property
     def ends_source(self) -> bool:
@@ -141,6 +163,10 @@ class Files:
         epsilon = self.config.get("layer_norm_epsilon")
         if epsilon not in (None, 1e-5):
             found.append(f"layer_norm_epsilon of {CONFIG} is {epsilon}; it must be 1e-5")
+        # The values that Argos Translate takes for missing fields.
+        for name, needed in (("type", "translate"), ("target_prefix", "")):
+            if (value := self.metadata.get(name, needed)) != needed:
+                found.append(f"{name} of {METADATA} is {value!r}; only {needed!r} can be imported")
         return found
 
     def _stack_problems(self, stack: str) -> list[str]:
@@ -206,6 +232,7 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     vocabulary, metadata = files.vocabulary, files.metadata
     source, target = files.sentencepieces
     order = piece_order(vocabulary, [source, target])
+    spells_unknown = can_spell([source, target], [vocabulary, vocabulary])
     end = vocabulary[EOS]
     rows = rows_of(
         vocabulary,
@@ -228,8 +255,8 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
     return ImportedModel(
         config=config,
         state=state,
-        source_spm=reordered(source, order, vocabulary),
-        target_spm=reordered(target, order, vocabulary),
+        source_spm=reordered(source, order, vocabulary, spells_unknown=spells_unknown),
+        target_spm=reordered(target, order, vocabulary, spells_unknown=spells_unknown),
         tags=tuple(piece for piece in order if is_tag(piece)),
         num_left_out=num_left_out([source] if target is source else [source, target], vocabulary),
         beam_size=BEAM_SIZE,
@@ -361,33 +388,3 @@ def _unread(variables: Mapping[str, NDArray[Any]]) -> list[str]:
         for name, last in last_parts.items()
         if last not in ATTRIBUTES and not (last in FLAGS and not variables[name].any())
     )
-
-
-def joined_linears(stack: str, layer: int) -> list[tuple[tuple[str, ...], str]]:
-    """Our names of the linear layers that CTranslate2 joins into one, and CTranslate2's name of the joined layer."""
-    ours, theirs = f"{stack}.{layer}", f"{stack}/layer_{layer}"
-    own, cross = f"{ours}.self_attention.w_", f"{ours}.cross_attention.w_"
-    found: list[tuple[tuple[str, ...], str]] = [
-        ((own + "q", own + "k", own + "v"), f"{theirs}/self_attention/linear_0"),
-        ((own + "o",), f"{theirs}/self_attention/linear_1"),
-        ((f"{ours}.feed_forward.w_1",), f"{theirs}/ffn/linear_0"),
-        ((f"{ours}.feed_forward.w_2",), f"{theirs}/ffn/linear_1"),
-    ]
-    if stack == "decoder":
-        found += [
-            ((cross + "q",), f"{theirs}/attention/linear_0"),
-            ((cross + "k", cross + "v"), f"{theirs}/attention/linear_1"),
-            ((cross + "o",), f"{theirs}/attention/linear_2"),
-        ]
-    return found
-
-
-def norm_names(stack: str, num_layers: int, *, is_final: bool) -> list[tuple[str, str]]:
-    """Our name and CTranslate2's of each norm. is_final: whether the stack ends with a norm, as in pre-norm."""
-    blocks = ("self_attention", "ffn") if stack == "encoder" else ("self_attention", "attention", "ffn")
-    found = [
-        (f"{stack}.{layer}.residuals.{index}.norm", f"{stack}/layer_{layer}/{block}/layer_norm")
-        for layer in range(num_layers)
-        for index, block in enumerate(blocks)
-    ]
-    return [*found, (f"{stack}_norm", f"{stack}/layer_norm")] if is_final else found

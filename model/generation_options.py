@@ -1,6 +1,6 @@
 """The options of Hugging Face's `generate()`: those that an import keeps, and those that it leaves out.
 
-Each is a field of generation_config.json or, in older models, of config.json. The former has priority.
+Each is a field of generation_config.json. Older models have no such file, and the fields are in config.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from model.huggingface_files import CONFIG, GENERATION
 
 MAX_LENGTH_PENALTY = 10.0  # of a bundle's manifest
-# The fields that both files have in the same sense.
+# The fields that both files may have, with the same meaning.
 IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Options that the server's search does not have, with the values that change nothing, beside null. The server's
 # shortest translation has one token. min_length also counts the start token, and neither counts the end token.
@@ -37,14 +37,15 @@ LEFT_OUT: dict[str, tuple[Any, ...]] = {
 
 
 def _field(name: str, facts: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, Any]:
-    """A field's file and value; null if neither file has it."""
-    file, fields = (GENERATION, generation) if generation.get(name) is not None else (CONFIG, facts)
+    """A field's file and value, null if it is missing. As in `transformers`, one file has all fields."""
+    file, fields = (GENERATION, generation) if generation else (CONFIG, facts)
     return file, fields.get(name)
 
 
 def search_defaults(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[int, float]:
-    """The beam size and the length penalty of both configurations: 1 and 1.0 where they are missing or null.
+    """The beam size and the length penalty: 1 and 1.0 where they are missing or null.
 
+    facts: config.json. generation: generation_config.json; empty if it is missing.
     Raises ValueError.
     """
     found = []
@@ -90,13 +91,11 @@ def left_out(name: str, value: Any) -> str:
     return f"{name} is {reprlib.repr(value)}; the bundle does not have this option"
 
 
-def contradictions(
-    facts: Mapping[str, Any], generation: Mapping[str, Any], names: Sequence[str] = IDS
-) -> list[str]:
-    """The fields that have different values in the two files."""
+def contradictions(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
+    """The ids that have different values in the two files."""
     return [
         f"{name} of {CONFIG} is {facts[name]!r}, of {GENERATION} it is {generation[name]!r}"
-        for name in names
+        for name in IDS
         if facts.get(name) is not None
         and generation.get(name) is not None
         and facts[name] != generation[name]

@@ -158,13 +158,16 @@ class Tables:
     def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
         """The names that config.json implies.
 
-        A table that source and target share has the name SHARED. If the output has its own table, the name of a side is
-        used instead where `weights` has it.
+        A table that all three share has the first of its names that `weights` has. One that only source and target
+        share has the name SHARED, or the name of a side where `weights` has it.
         """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)
         if is_shared and is_tied:
-            return Tables()
+            # `save_model` of Safetensors keeps one name of a table, the first in alphabetical order.
+            names = (SHARED, OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE)
+            table = next((name for name in names if name in weights), SHARED)
+            return Tables(table, table, table)
         source, target = (
             SHARED if is_shared and name not in weights else name for name in (SOURCE_TABLE, TARGET_TABLE)
         )

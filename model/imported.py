@@ -11,6 +11,8 @@ into one new order, and rewrites the SentencePiece models in that order:
 - A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
   `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by unknown characters of
   the source.
+- If all SentencePiece models of such a model have byte fallback, it has learned to read and write unknown characters in
+  bytes. SPELLED_SCORE then marks the symbols, which stand only for the server's placeholders (`app.text.tokenizer`).
 - A vocabulary with all placeholder symbols is that of one of our models, which `transduce export --to` wrote. The
   symbols keep their rows and their biases.
 """
@@ -26,7 +28,7 @@ import torch
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
-from app.text.tokenizer import PLACEHOLDER_SYMBOLS
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, SPELLED_SCORE
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
@@ -37,6 +39,8 @@ NEVER = -30_000.0
 # The score of a piece that is not used. Not a whole number, because `app.text.tokenizer` takes whole scores at the end
 # of a model for ranks of BPE merges.
 UNUSED_SCORE = -1000.5
+# Pieces of byte fallback.
+NUM_BYTES = 256
 # The most names of a list in a message.
 MAX_SHOWN = 10
 
@@ -146,12 +150,36 @@ def merged_pieces(protos: Sequence[Any], vocabulary: Mapping[str, int]) -> list[
     return list(dict.fromkeys(found))
 
 
+def can_spell(protos: Sequence[Any], vocabularies: Sequence[Mapping[str, int]]) -> bool:
+    """Whether a model reads and writes unknown characters in bytes.
+
+    protos, vocabularies: of sources and of targets.
+    """
+    return all(map(_has_byte_fallback, protos, vocabularies))
+
+
+def _has_byte_fallback(proto: Any, vocabulary: Mapping[str, int]) -> bool:
+    """Whether this is a foreign vocabulary whose SentencePiece model spells unknown characters in its bytes."""
+    num_bytes = sum(piece.type == piece.BYTE and piece.piece in vocabulary for piece in proto.pieces)
+    is_spelled = any(
+        piece.piece == PLACEHOLDER_SYMBOLS[0] and piece.score == SPELLED_SCORE for piece in proto.pieces
+    )
+    # `transduce export --to` writes the symbols of a foreign vocabulary, too.
+    is_foreign = is_spelled or not _has_symbols(vocabulary)
+    return bool(proto.trainer_spec.byte_fallback) and num_bytes == NUM_BYTES and is_foreign
+
+
 def reordered(
-    proto: Any, order: list[str], vocabulary: Mapping[str, int], *, language_tokens: Collection[str] = ()
+    proto: Any,
+    order: list[str],
+    vocabulary: Mapping[str, int],
+    *,
+    spells_unknown: bool = False,
+    language_tokens: Collection[str] = (),
 ) -> bytes:
     """A SentencePiece model with the pieces FIRST and `order`. It encodes texts as `proto` does.
 
-    vocabulary: the foreign one. No text is encoded with a piece that it lacks.
+    vocabulary: the foreign one. No text is encoded with a piece that it lacks. spells_unknown: from `can_spell`.
     language_tokens: pieces that name languages, beside those of `is_tag`.
     """
     known = {piece.piece: piece for piece in proto.pieces}
@@ -163,7 +191,8 @@ def reordered(
     for piece in FIRST[:4]:
         new.pieces.add(piece=piece, score=0.0, type=Piece.UNKNOWN if piece == UNK else Piece.CONTROL)
     for piece in PLACEHOLDER_SYMBOLS:
-        new.pieces.add(piece=piece, score=0.0, type=Piece.USER_DEFINED)
+        score = SPELLED_SCORE if spells_unknown else 0.0
+        new.pieces.add(piece=piece, score=score, type=Piece.USER_DEFINED)
     for piece in order:
         old = known.get(piece)
         if is_tag(piece) or piece in language_tokens:
@@ -176,7 +205,7 @@ def reordered(
     spec = new.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = FIRST[:4]
-    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == 256
+    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == NUM_BYTES
     spec.vocab_size, spec.byte_fallback = len(new.pieces), spec.byte_fallback and has_bytes
     return bytes(new.SerializeToString())
 

@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from model.config import ConfigError
-from model.generation_options import IDS, contradictions, left_out_options, search_defaults
+from model.generation_options import contradictions, left_out_options, search_defaults
 from model.huggingface_files import (
     CONFIG,
     GENERATION,
+    Tables,
     layer_state,
     missing_weights,
     model_config,
@@ -41,6 +42,7 @@ from model.imported import (
     ImportedModel,
     Specials,
     UnusableModel,
+    can_spell,
     masked_bias,
     num_left_out,
     piece_order,
@@ -50,8 +52,6 @@ from model.imported import (
 from model.m2m_vocabulary import read_vocabulary
 
 MODEL_TYPE, MIXTURE_OF_EXPERTS = "m2m_100", "nllb-moe"
-# Index of the first token's row in the table of positions. Row 0 is unused, and row 1 is that of padding.
-FIRST_POSITION = 2
 
 
 def is_m2m(folder: Path) -> bool:
@@ -106,13 +106,19 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
         raise UnusableModel(folder, [str(error)]) from error
     ids = vocabulary.ids
     rows = rows_of(ids, order, Specials(pad=ids[PAD], start=ids[EOS], end=ids[EOS], unknown=ids[UNK]))
-    embedding = weights["model.shared.weight"].float()[rows]
+    embedding = weights[Tables.of(facts, weights).target].float()[rows]
     state = {
         "embedding.weight": embedding,
         "embedding.output_bias": masked_bias(torch.zeros(len(rows)), ids),
-        "embedding.positions": fairseq_positions(config.max_length, config.d_model),
+        "embedding.positions": fairseq_positions(config.max_length, config.d_model, padding=ids[PAD]),
     }
-    spm = reordered(vocabulary.proto, order, ids, language_tokens=vocabulary.languages.values())
+    spm = reordered(
+        vocabulary.proto,
+        order,
+        ids,
+        spells_unknown=can_spell([vocabulary.proto], [ids]),
+        language_tokens=vocabulary.languages.values(),
+    )
     return ImportedModel(
         config=config,
         state=state | layer_state(config, weights),
@@ -144,17 +150,18 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
             f"decoder_start_token_id of {CONFIG} is {facts.get('decoder_start_token_id')}; "
             f"only eos_token_id, {facts.get('eos_token_id')}, can be imported"
         )
-    return problems + contradictions(facts, search, (*IDS, "num_beams", "length_penalty"))
+    return problems + contradictions(facts, search)
 
 
-def fairseq_positions(max_length: int, d_model: int) -> Tensor:
-    """Sines in the first half of a row, cosines in the second, from FIRST_POSITION on: (max_length, d_model), fp32.
+def fairseq_positions(max_length: int, d_model: int, *, padding: int) -> Tensor:
+    """Sines in the first half of a row, cosines in the second: (max_length, d_model), fp32.
 
+    padding: the id of the padding token, which is also the position before that of the first token.
     The lowest frequency is 1 / 10000; that of Vaswani et al. is higher. The numbers are rounded to fp32 at each step,
     as in fairseq and `transformers`.
     """
     half = d_model // 2
     exponents = torch.arange(half, dtype=torch.int64).float() * -(math.log(10000) / (half - 1))
-    positions = torch.arange(FIRST_POSITION, FIRST_POSITION + max_length, dtype=torch.int64).float()
+    positions = torch.arange(padding + 1, padding + 1 + max_length, dtype=torch.int64).float()
     angles = positions[:, None] * torch.exp(exponents)
     return torch.cat((angles.sin(), angles.cos()), dim=1)

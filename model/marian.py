@@ -48,6 +48,7 @@ from model.imported import (
     ImportedShortlist,
     Specials,
     UnusableModel,
+    can_spell,
     filled,
     is_tag,
     masked_bias,
@@ -220,11 +221,12 @@ def _imported(files: Files, max_length: int | None) -> ImportedModel:
         num_left_out([proto], vocabulary)
         for proto, vocabulary in zip(protos, files.vocabularies, strict=True)
     ]
+    spells_unknown = can_spell(protos, files.vocabularies)
     return ImportedModel(
         config=config,
         state=state | layer_state(config, files.weights),
-        source_spm=reordered(protos[0], orders[0], source),
-        target_spm=reordered(protos[1], orders[1], target),
+        source_spm=reordered(protos[0], orders[0], source, spells_unknown=spells_unknown),
+        target_spm=reordered(protos[1], orders[1], target, spells_unknown=spells_unknown),
         tags=tuple(piece for piece in orders[0] if is_tag(piece)),
         num_left_out=sum(left_out),
         beam_size=files.search[0],

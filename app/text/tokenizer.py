@@ -8,6 +8,10 @@ tokenizer adds two steps.
   emoji, other scripts, control characters or a literal U+2581. Each span becomes one placeholder symbol. The model
   learns to copy the symbol, and decoding restores the span unchanged.
 
+Some imported models have learned to read unknown characters in bytes. The placeholder symbols of their vocabularies
+have the score SPELLED_SCORE. Only private-use characters, which the server's placeholders are, are verbatim spans then.
+SentencePiece encodes all other characters.
+
 The placeholder symbols are the private-use characters of PLACEHOLDER_SYMBOLS, which are user-defined symbols of the
 SentencePiece model. The same characters in a user's text are themselves verbatim spans.
 """
@@ -24,6 +28,9 @@ import sentencepiece
 
 PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
+# The score of the placeholder symbols in a vocabulary whose unknown characters are spelled in bytes. SentencePiece
+# ignores the score of a user-defined symbol.
+SPELLED_SCORE = -1.0
 # The most words in the cache, and the most characters of a cached word. The cache takes about three megabytes. If
 # larger, it takes more memory. If smaller, encoding takes more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
@@ -90,6 +97,8 @@ class Tokenizer:
             )
         known = known - set(PLACEHOLDER_SYMBOLS) - {SPACE} | {" "}
         self._known = frozenset(known | _folded_characters(self._processor, known))
+        symbol_id = self._processor.piece_to_id(PLACEHOLDER_SYMBOLS[0])
+        self._spells_unknown = self._processor.get_score(symbol_id) == SPELLED_SCORE
         self._words = WordCache(self._encode) if _encodes_by_word(self._processor, pieces) else None
 
     def id_of(self, piece: str) -> int:
@@ -200,15 +209,21 @@ class Tokenizer:
         return str(decoded["text"]), [(int(start), int(end)) for start, end in decoded["offsets"]]
 
     def _ids(self, text: str) -> Sequence[int]:
-        """Return the subwords of a text that has only known characters and placeholder symbols."""
+        """Return the subwords of a text in which placeholder symbols stand for all verbatim spans."""
         return self._encode(text) if self._words is None else self._words.encode(text)
 
     def _runs(self, text: str) -> Iterator[tuple[bool, str]]:
-        """Yield the text in runs of characters outside the vocabulary (True) or in it (False)."""
+        """Yield the text in runs of characters that need a placeholder symbol (True) or none (False)."""
         if self._known.issuperset(text):
             return iter(((False, text),))
-        groups = itertools.groupby(text, key=lambda character: character not in self._known)
+        groups = itertools.groupby(text, key=self._is_unknown)
         return ((is_unknown, "".join(run)) for is_unknown, run in groups)
+
+    def _is_unknown(self, character: str) -> bool:
+        """Whether a character needs a placeholder symbol. UTF-8 cannot spell surrogates (Cs)."""
+        if character in self._known:
+            return False
+        return not self._spells_unknown or unicodedata.category(character) in ("Co", "Cs")
 
 
 class WordCache:

@@ -35,12 +35,12 @@ INT8, FLOAT32, INTGEMM8, INTGEMM16 = 0x0101, 0x0404, 0x4101, 0x4102
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 
 
-def vocabulary_model(sentences: Sequence[str], vocab_size: int) -> bytes:
+def vocabulary_model(sentences: Sequence[str], vocab_size: int, *, byte_fallback: bool = False) -> bytes:
     """A SentencePiece model with Marian's special ids."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_writer=written, vocab_size=vocab_size, hard_vocab_limit=False,
-        bos_id=-1, pad_id=-1, eos_id=0, unk_id=1, minloglevel=2,
+        byte_fallback=byte_fallback, bos_id=-1, pad_id=-1, eos_id=0, unk_id=1, minloglevel=2,
     )  # fmt: skip
     return written.getvalue()
 
@@ -51,11 +51,18 @@ class FirefoxModel:
     num_source, num_target: the sizes of the vocabularies.
     """
 
-    def __init__(self, *, has_two: bool = False, bits: int = 8) -> None:
-        """has_two: whether sources and targets have vocabularies and embeddings of their own. bits: 8, 16 or 32."""
+    def __init__(self, *, has_two: bool = False, bits: int = 8, byte_fallback: bool = False) -> None:
+        """has_two: whether sources and targets have vocabularies and embeddings of their own. bits: 8, 16 or 32.
+
+        byte_fallback: whether the only SentencePiece model has all bytes, as those of newer models.
+        """
         source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]
-        self.models = models if has_two else [vocabulary_model(source + target, 110)]
+        self.models = (
+            models
+            if has_two
+            else [vocabulary_model(source + target, 110 + 256 * byte_fallback, byte_fallback=byte_fallback)]
+        )
         self.num_source, self.num_target = (
             sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
             for model in (self.models[0], self.models[-1])

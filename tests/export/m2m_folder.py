@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ MAX_LENGTH = 64
 NLLB_LANGUAGES = ("ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hant")
 
 
-def bpe_model(vocab_size: int) -> bytes:
+def bpe_model(vocab_size: int, *, byte_fallback: bool = False) -> bytes:
     """A BPE model with SentencePiece's default normalisation, as both kinds have."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -30,6 +30,7 @@ def bpe_model(vocab_size: int) -> bytes:
         model_writer=written,
         model_type="bpe",
         vocab_size=vocab_size,
+        byte_fallback=byte_fallback,
         hard_vocab_limit=False,
         minloglevel=2,
     )
@@ -42,11 +43,15 @@ def pieces_of(folder: Path) -> list[str]:
     return [processor.id_to_piece(index) for index in range(processor.vocab_size())]
 
 
-def write_m2m(folder: Path, *, seed: int = 1, **changes: Any) -> Any:
-    """Write a folder as facebook/m2m100_418M has it, and return its model. changes: fields of the configuration."""
+def write_m2m(
+    folder: Path, *, seed: int = 1, special: Sequence[str] = ("<s>", "<pad>", "</s>", "<unk>"), **changes: Any
+) -> Any:
+    """Write a folder as facebook/m2m100_418M has it, and return its model.
+
+    special: the pieces with the first ids. changes: fields of the configuration.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sentencepiece.bpe.model").write_bytes(bpe_model(160))
-    special = ("<s>", "<pad>", "</s>", "<unk>")
     ordinary = sorted(set(pieces_of(folder)) - set(special))  # not the order of the SentencePiece model
     vocabulary = {piece: index for index, piece in enumerate((*special, *ordinary))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")

@@ -32,7 +32,9 @@ CLASSES = {
 }
 
 
-def sentencepiece_model(sentences: list[str], vocab_size: int, model_type: str = "unigram") -> bytes:
+def sentencepiece_model(
+    sentences: list[str], vocab_size: int, model_type: str = "unigram", *, byte_fallback: bool = False
+) -> bytes:
     """A model with SentencePiece's default normalisation, as OPUS-MT has."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -40,6 +42,7 @@ def sentencepiece_model(sentences: list[str], vocab_size: int, model_type: str =
         model_writer=written,
         vocab_size=vocab_size,
         model_type=model_type,
+        byte_fallback=byte_fallback,
         hard_vocab_limit=False,
         minloglevel=2,
     )
@@ -63,22 +66,24 @@ def write_marian(
     seed: int = 1,
     has_target_vocabulary: bool = False,
     is_pre_norm: bool = False,
+    byte_fallback: bool = False,
     **changes: Any,
 ) -> Any:
     """Write a folder and return its model. changes: fields of the configuration.
 
     has_target_vocabulary: whether sources and targets have vocabularies and tables of their own. is_pre_norm: write
-    PEGASUS, the same network in pre-norm.
+    PEGASUS, the same network in pre-norm. byte_fallback: whether the SentencePiece models have all bytes, too.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    sides = [pair.source for pair in pairs()], [pair.target for pair in pairs()]
     models = [
-        sentencepiece_model([pair.source for pair in pairs()], 90),
-        sentencepiece_model([pair.target for pair in pairs()], 100),
+        sentencepiece_model(texts, size + 256 * byte_fallback, byte_fallback=byte_fallback)
+        for texts, size in zip(sides, (90, 100), strict=True)
     ]
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
-    sides = [models[:1], models[1:]] if has_target_vocabulary else [models]
-    vocabularies = [vocabulary(side, tags if side is sides[0] else ()) for side in sides]
+    own = [models[:1], models[1:]] if has_target_vocabulary else [models]
+    vocabularies = [vocabulary(side, tags if side is own[0] else ()) for side in own]
     for name, pieces in zip(("vocab.json", "target_vocab.json"), vocabularies, strict=False):
         (folder / name).write_text(json.dumps(pieces), "utf-8")
     if has_target_vocabulary:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from export.golden import BEAM_SIZES, GoldenSource, golden_cases
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import sentencepiece
+
+from app.language_pairs import LanguagePair
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from export.golden import BEAM_SIZES, ENGLISH, GoldenSource, golden_cases, golden_sources
 
 
 def sources(num_pairs: int) -> list[GoldenSource]:
@@ -24,3 +32,23 @@ def test_several_pairs_have_each_sentence_once_and_each_beam_size_as_often() -> 
     assert uneven[11] == (GoldenSource("1-0", 1, (4, 2)), 4)
     first_sizes = [cases[12 * pair][1] for pair in range(4)]
     assert first_sizes == [1, 4, 1, 4]
+
+
+def test_sentences_that_the_vocabulary_cannot_encode_are_left_out(tmp_path: Path) -> None:
+    """A vocabulary without Latin letters: each word is a run of unknown characters."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["\u0430\u043d\u043d\u0430 \u0438 \u0440\u0435\u043a\u0430."] * 9),
+        model_prefix=str(tmp_path / "source"),
+        vocab_size=40,
+        hard_vocab_limit=False,
+        user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
+        minloglevel=2,
+    )
+    manifest: Any = SimpleNamespace(
+        language_pairs=[LanguagePair(source="ru", target="en")], max_source_length=256
+    )
+    found = golden_sources(Tokenizer(tmp_path / "source.model"), manifest)
+    texts = [source.text for source in found]
+    assert set(texts) < {*ENGLISH}
+    assert "Where is the station?" in texts
+    assert ENGLISH[2] not in texts

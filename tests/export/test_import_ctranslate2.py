@@ -309,3 +309,36 @@ def test_missing_files_are_named(broken: Path) -> None:
     (broken / "model" / "shared_vocabulary.json").unlink()
     with pytest.raises(UnusableModel, match=r"shared_vocabulary\.json or shared_vocabulary\.txt is missing"):
         read_ctranslate2(broken)
+
+
+@pytest.mark.parametrize("language", ["__de__", "__ceb__", "deu_Latn"])
+def test_m2m_100_and_nllb_are_named(broken: Path, language: str) -> None:
+    """Their SentencePiece model has another name, which must not be the only problem in the message."""
+    (broken / "sentencepiece.model").unlink()
+    config, vocabulary = broken / "model" / "config.json", broken / "model" / "shared_vocabulary.json"
+    pieces = json.loads(vocabulary.read_text("utf-8"))
+    vocabulary.write_text(json.dumps([*pieces[:-1], language]), "utf-8")
+    with pytest.raises(UnusableModel, match=r"sentencepiece\.model or source\.spm is missing"):
+        read_ctranslate2(broken)
+    start = {"decoder_start_token": "</s>"}
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | start), "utf-8")
+    message = "the model is M2M-100 or NLLB, which can be imported only in the format of Hugging Face"
+    with pytest.raises(UnusableModel, match=message):
+        read_ctranslate2(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"), [("target_prefix", ">>deu<<", ""), ("type", "sbd", "translate")]
+)
+def test_what_a_bundle_cannot_have_of_a_package_is_refused(
+    broken: Path, name: str, value: str, needed: str
+) -> None:
+    """Argos Translate begins each target with the prefix."""
+    path = broken / "metadata.json"
+    metadata = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(metadata | {name: needed}), "utf-8")
+    assert read_ctranslate2(broken).languages == ("en", "de")
+    path.write_text(json.dumps(metadata | {name: value}), "utf-8")
+    message = f"{name} of metadata.json is {value!r}; only {needed!r} can be imported"
+    with pytest.raises(UnusableModel, match=message):
+        read_ctranslate2(broken)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from app.bundle import load_bundle
 from app.bundle_tokenizers import load_tokenizers
@@ -18,9 +20,12 @@ from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.config import BOS_ID
+from model.huggingface_files import OUTPUT_TABLE, SHARED, SOURCE_TABLE, TARGET_TABLE
 from model.imported import FIRST, NEVER, ImportedModel, UnusableModel, masked_bias
+from model.m2m import read_m2m
 from model.marian import read_marian
 from model.transformer import Transformer
+from tests.export.m2m_folder import write_m2m
 from tests.export.marian_folder import change_npz, tokenizer_of, write_marian, write_npz
 from tests.export.tiny import KERNELS
 from tests.model.sentences import pairs
@@ -225,13 +230,30 @@ def test_a_target_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
 
 def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path: Path) -> None:
     write_marian(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    search = {"num_beams": None, "length_penalty": None}
+    search = {"num_beams": 3, "length_penalty": None}
     (tmp_path / "generation_config.json").write_text(json.dumps(search), "utf-8")
-    for length_penalty, found in ((0.8, 0.8), (None, 1.0)):
-        changed = config | {"length_penalty": length_penalty}
-        (tmp_path / "config.json").write_text(json.dumps(changed), "utf-8")
-        assert read_marian(tmp_path).length_penalty == found
+    assert (read_marian(tmp_path).beam_size, read_marian(tmp_path).length_penalty) == (3, 1.0)
+
+
+@pytest.mark.parametrize("write", [write_marian, write_m2m])
+@pytest.mark.parametrize("name", [OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE])
+def test_a_shared_table_may_be_stored_under_any_of_its_names(
+    tmp_path: Path, write: Callable[[Path], Any], name: str
+) -> None:
+    """`save_model` of Safetensors keeps one name, and `transformers` reads each."""
+    write(tmp_path)
+    read: Callable[[Path], ImportedModel] = read_marian if write is write_marian else read_m2m
+    expected = read(tmp_path).state
+    weights = load_file(tmp_path / "model.safetensors")
+    weights[name] = weights.pop(SHARED)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    found = read(tmp_path).state
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[each], expected[each]) for each in expected)
+    del weights[name]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnusableModel, match=r"the weight model\.shared\.weight is missing"):
+        read(tmp_path)
 
 
 def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) -> None:

