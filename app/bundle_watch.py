@@ -1,4 +1,4 @@
-"""Watches the folders of the served bundles, and reloads a model when its bundle has changed and is complete."""
+"""Watches the folders of the bundles, and reloads a model when its bundle has changed and is complete."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from app.file_signature import POLL_S, Signature, signature_of
 
 
 class BundleWatch:
-    """Detects changed manifests. The event loop runs `run`; a thread runs `poll`."""
+    """Finds bundles whose manifests are not the served ones. The event loop runs `run`; a thread runs `poll`."""
 
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
-        """find: returns the folders of all bundles; raises SettingsError. Changes count from now on."""
+        """find: returns the folders of all bundles; raises SettingsError."""
         self._find = find
-        self._seen = {folder: signature_of([folder / MANIFEST]) for folder in self._folders()}
-        self._changing: dict[Path, Signature] = {}
+        self._manifests: dict[Path, tuple[Signature, Manifest | None]] = {}
+        # The files of all bundles, by folder: at the last poll, and when a bundle that is not served was last returned.
+        self._last: dict[Path, Signature] = {}
+        self._tried: dict[Path, dict[Path, Signature]] = {}
 
     async def run(
         self,
@@ -35,7 +37,7 @@ class BundleWatch:
         """
         while True:
             await asyncio.sleep(POLL_S)
-            changed = await asyncio.to_thread(self.poll)
+            changed = await asyncio.to_thread(self.poll, served())
             manifests = served()
             for folder, manifest in changed.items():
                 before = manifests.get(folder)
@@ -45,29 +47,40 @@ class BundleWatch:
                     with contextlib.suppress(ServiceError):
                         await reload_model(before.name)
 
-    def poll(self) -> dict[Path, Manifest | None]:
-        """Return the manifests that have changed, once all files of their bundles are the same in two calls.
+    def poll(self, served: Mapping[Path, Manifest]) -> dict[Path, Manifest | None]:
+        """Return the manifests that are not served, once all files of their bundles are the same in two calls.
 
-        The manifest is None if it is invalid. A folder without a manifest is not returned: a new one may follow.
+        If it is still not served, a manifest is returned again when the files of any bundles have changed and are the
+        same in two calls. It is None if it is invalid. A folder without a manifest is not returned: a new one may
+        follow. served: the manifests of the served models, by folder.
         """
+        self._manifests = {
+            folder: self._read(folder, signature)
+            for folder in {*served, *self._folders()}
+            if (signature := signature_of([folder / MANIFEST]))
+        }
+        waiting = {
+            folder: manifest
+            for folder, (_, manifest) in self._manifests.items()
+            if manifest is None or manifest != served.get(folder)
+        }
+        last = self._last
+        files = {folder: _files(folder) for folder in self._manifests} if waiting else {}
         changed: dict[Path, Manifest | None] = {}
-        for folder in {*self._seen, *self._folders()}:
-            manifest = signature_of([folder / MANIFEST])
-            if not manifest or manifest == self._seen.get(folder):
-                self._changing.pop(folder, None)
-                continue
-            try:
-                files = signature_of(sorted(folder.rglob("*")))
-            except OSError:  # a folder in it is removed meanwhile: the bundle still changes
-                self._changing.pop(folder, None)
-                continue
-            if self._changing.get(folder) == files:
-                del self._changing[folder]
-                self._seen[folder] = manifest
-                changed[folder] = _manifest(folder)
-            else:
-                self._changing[folder] = files
+        tried: dict[Path, dict[Path, Signature]] = {}
+        for folder, manifest in waiting.items():
+            before = self._tried.get(folder, {})
+            if last.get(folder) == files[folder] != before.get(folder) or last == files != before:
+                changed[folder] = manifest
+                before = files
+            tried[folder] = before
+        self._last, self._tried = files, tried
         return changed
+
+    def _read(self, folder: Path, signature: Signature) -> tuple[Signature, Manifest | None]:
+        """The manifest with its signature. An unchanged one is not read again."""
+        known = self._manifests.get(folder)
+        return known if known is not None and known[0] == signature else (signature, _manifest(folder))
 
     def _folders(self) -> list[Path]:
         """The folders of all bundles; empty if `find` fails."""
@@ -75,6 +88,14 @@ class BundleWatch:
             return [*self._find()]
         except (SettingsError, OSError):
             return []
+
+
+def _files(folder: Path) -> Signature:
+    """The signature of all files of a bundle; empty if a folder in it is removed meanwhile."""
+    try:
+        return signature_of(sorted(folder.rglob("*")))
+    except OSError:
+        return ()
 
 
 def _manifest(folder: Path) -> Manifest | None:

@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -57,6 +56,7 @@ from app.observability.tracing import OFF
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.secret_settings import read_admin_token, read_api_keys, read_tls
 from app.settings import Settings, load_settings
+from app.translator.text_threads import TextThreads
 from app.wiring import (
     document_limits,
     glossaries,
@@ -98,11 +98,11 @@ class Application:
         self.service = Service(self.metrics, glossaries(settings), self.tracing, usage(settings))
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
-        self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
+        self._text_threads = TextThreads(settings.num_text_threads)
         self.host = ModelHost(
             settings,
             self.service,
-            executor=self._executor,
+            text_threads=self._text_threads,
             loader=loader or BundleLoader(),
             on_death=self._on_death,
         )
@@ -205,7 +205,7 @@ class Application:
             await self.host.close()
             await self._key_reload.close()
             await self.service.usage.close()
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._text_threads.shutdown(wait=False, cancel_futures=True)
             if self.tracing is not None:
                 await self.tracing.close()
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from concurrent.futures import Executor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from app.pooled_models import PooledModels
 from app.runtime.memory import release_frames
 from app.settings import Settings
 from app.translator import Models, ServedModel, Translator
+from app.translator.text_threads import TextThreads
 
 logger = logging.getLogger("app.main")
 BuildModels = Callable[[], Awaitable[Models]]
@@ -74,18 +74,20 @@ class ModelHost:
         settings: Settings,
         service: Service,
         *,
-        executor: Executor,
+        text_threads: TextThreads,
         loader: ModelLoader,
         on_death: Callable[[], None],
     ) -> None:
-        """executor: runs text processing. on_death: called when a served engine has died, or one during the
+        """text_threads: of all models. on_death: called when a served engine has died, or one during the
         first load.
         """
         self._settings = settings
         self._service = service
         self._metrics = service.metrics
         self._on_death = on_death
-        self._starter = ModelStarter(settings, service, executor=executor, on_death=self._on_engine_death)
+        self._starter = ModelStarter(
+            settings, service, text_threads=text_threads, on_death=self._on_engine_death
+        )
         self._source: ModelSource
         if settings.model_memory is None:
             self._source = EagerModels(settings, loader, self._starter)
@@ -110,9 +112,9 @@ class ModelHost:
 
     async def open(self) -> None:
         """Load, check and warm up the first models. Raises as `ModelSource`."""
-        watch = BundleWatch(lambda: find_bundles(self._settings)) if self._settings.watch else None
         self._models = await self._source.load_all(None)
-        if watch is not None:
+        if self._settings.watch:
+            watch = BundleWatch(lambda: find_bundles(self._settings))
             self._spawn(watch.run(self._manifests, reload_model=self._reload_changed, reload_all=self.reload))
         self._track()
         if self._is_reload_due:

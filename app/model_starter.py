@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +30,7 @@ from app.startup import (
 from app.text.detection import LazyDetector
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings, SubmitterStats
+from app.translator.text_threads import TextThreads
 from app.wiring import engine_limits
 from app.workers.early_start import start_fork_server
 from app.workers.fork_server import ForkServer
@@ -39,7 +39,7 @@ from app.workers.fork_server import ForkServer
 class ModelStarter:
     """Starts and closes the engines of one server. Every method is called on the event loop.
 
-    executor: runs text processing. metrics: the server's metrics.
+    text_threads: of all models. metrics: the server's metrics.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class ModelStarter:
         settings: Settings,
         service: Service,
         *,
-        executor: Executor,
+        text_threads: TextThreads,
         on_death: Callable[[Engine], None],
     ) -> None:
         """on_death: called when an engine has died."""
         self._settings = settings
         self._service = service
-        self.executor = executor
+        self.text_threads = text_threads
         self.metrics = service.metrics
         self._on_death = on_death
         self._engines: dict[Engine, range] = {}  # each with the numbers of its workers in the metrics
@@ -147,7 +147,7 @@ class ModelStarter:
             engine,
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
-            executor=self.executor,
+            text_threads=self.text_threads,
             extras=Extras(
                 detector=detector,
                 glossaries=self._service.glossaries,

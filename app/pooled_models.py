@@ -144,7 +144,7 @@ class PooledModels:
         translator = OnDemandTranslator(
             known.manifest,
             known.spec.limits,
-            executor=self._starter.executor,
+            text_threads=self._starter.text_threads,
             detector=detector,
             pool=self._pool,
             model=model,

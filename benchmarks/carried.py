@@ -18,7 +18,6 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from app.startup import LoadedModel, load_model
 from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
 from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
+from app.translator.text_threads import TextThreads
 from benchmarks.carried_sentences import SENTENCES
 from benchmarks.machine import describe_run
 
@@ -57,7 +57,7 @@ class Count:
 class PlaceholderCounter:
     """The bundle's model, engine and translator, without a server."""
 
-    def __init__(self, model: LoadedModel, engine: Engine, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, model: LoadedModel, engine: Engine, text_threads: TextThreads) -> None:
         self.model = model
         self.engine = engine
         self.pair = model.manifest.language_pairs[0]
@@ -66,7 +66,7 @@ class PlaceholderCounter:
             engine,
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
-            executor=executor,
+            text_threads=text_threads,
             extras=Extras(limits=AnswerLimits(max_sentences=100)),
         )
 
@@ -133,8 +133,8 @@ async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, 
     engine.start()
     counts: dict[str, Count] = {}
     appended: list[dict[str, str]] = []
-    with ThreadPoolExecutor(1) as executor:
-        counter = PlaceholderCounter(model, engine, executor)
+    with TextThreads(1) as text_threads:
+        counter = PlaceholderCounter(model, engine, text_threads)
         for kind, sentences in SENTENCES.items():
             counts[kind] = Count()
             for sentence in sentences:

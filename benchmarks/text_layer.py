@@ -15,7 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +30,7 @@ from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.segmentation import sentence_spans
 from app.translator import Extras, TranslationRequest, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.translator.text_threads import TextThreads
 from benchmarks.machine import ROOT, describe_run
 
 RESULT = Path(__file__).with_name("results") / "text_layer.json"
@@ -56,8 +57,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class CountingExecutor(ThreadPoolExecutor):
-    """A thread pool that counts its calls in num_hops."""
+class CountingThreads(TextThreads):
+    """Text threads that count their calls in num_hops."""
 
     num_hops = 0
 
@@ -72,13 +73,13 @@ class Bench:
 
     def __init__(self, model: LoadedModel, engine: Engine) -> None:
         self.model = model
-        self.executor = CountingExecutor(1)
+        self.text_threads = CountingThreads(1)
         self.translator = Translator(
             model.manifest,
             engine,
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
-            executor=self.executor,
+            text_threads=self.text_threads,
             extras=Extras(
                 detector=lazy_detector({"en", "de"}),
                 submitter=CachingSubmitter(engine, settings=SubmitterSettings(cache_bytes=10_000_000)),
@@ -99,11 +100,11 @@ class Bench:
         return TranslationRequest(**{**fields, **changes})
 
     async def hop_ms(self, num_repeats: int) -> float:
-        """Median milliseconds of a hop: from the event loop to the executor's thread and back."""
+        """Median milliseconds of a hop: from the event loop to a thread and back."""
         times = []
         for _ in range(num_repeats):
             started = time.perf_counter()
-            await self.translator.off_loop(lambda: None)
+            await self.text_threads.run(lambda: None, caller="")
             times.append(time.perf_counter() - started)
         return median(times) * 1000
 
@@ -112,9 +113,9 @@ class Bench:
         times = []
         num_segments = num_hops = 0
         for index in range(num_repeats + NUM_WARM):
-            before = self.executor.num_hops
+            before = self.text_threads.num_hops
             result = await self.translator.translate(self.request(text, changes))
-            num_hops, num_segments = self.executor.num_hops - before, result.num_sentences
+            num_hops, num_segments = self.text_threads.num_hops - before, result.num_sentences
             if index >= NUM_WARM:
                 times.append(result.timings.tokenise + result.timings.detokenise)
         text_format = changes.get("text_format", TextFormat.PLAIN)
@@ -155,7 +156,7 @@ async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float |
         }
     finally:
         await engine.close(0.0)
-        bench.executor.shutdown()
+        bench.text_threads.shutdown()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from app.model_starter import BundleLoader
 from app.observability.metrics import Metrics
 from app.settings import Settings
 from app.stores.glossaries import GlossaryStore
+from app.translator.text_threads import TextThreads
 
 
 @pytest.mark.parametrize("num_iterations", [1, 5])
@@ -27,10 +27,10 @@ def test_a_reload_under_way_is_refused_when_the_host_closes(num_iterations: int)
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        with ThreadPoolExecutor(1) as executor:
+        with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
             host = ModelHost(
-                Settings(), service, executor=executor, loader=BundleLoader(), on_death=lambda: None
+                Settings(), service, text_threads=text_threads, loader=BundleLoader(), on_death=lambda: None
             )
             host._models = models
             host._source.load_one = load_forever  # type: ignore[method-assign, assignment]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from app.startup import LoadedModels
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer
+from app.translator.text_threads import TextThreads
 from tests.api.echo import Behaviour, echo_model
 from tests.engine.fake_runner import FakeRunner
 from tests.model.sentences import write_tokenizer
@@ -35,10 +35,13 @@ def test_the_workers_of_a_model_that_the_engine_refuses_are_closed() -> None:
     model: Any = SimpleNamespace(workers=workers, start_worker=None)
 
     async def scenario() -> None:
-        with ThreadPoolExecutor(1) as executor:
+        with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
             starter = ModelStarter(
-                Settings(max_encode_tokens=1), service, executor=executor, on_death=lambda _engine: None
+                Settings(max_encode_tokens=1),
+                service,
+                text_threads=text_threads,
+                on_death=lambda _engine: None,
             )
             with pytest.raises(SettingsError, match="max_encode_tokens"):
                 await starter.start(model, None, cache_bytes=0)
@@ -70,9 +73,11 @@ def test_if_the_detector_cannot_be_loaded_the_new_engines_are_closed(tmp_path: P
 
     async def scenario() -> None:
         nonlocal is_broken
-        with ThreadPoolExecutor(1) as executor:
+        with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
-            starter = ModelStarter(Settings(), service, executor=executor, on_death=lambda _engine: None)
+            starter = ModelStarter(
+                Settings(), service, text_threads=text_threads, on_death=lambda _engine: None
+            )
             source = EagerModels(Settings(), loader, starter)
             with pytest.raises(OSError, match="no such file"):
                 await source.load_all(None)

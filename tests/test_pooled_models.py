@@ -25,7 +25,7 @@ class Loader:
 class Starter:
     """Starts nothing, and records the bytes of the sentence cache that each model gets."""
 
-    executor = None
+    text_threads = None
     metrics = Metrics()
 
     def __init__(self) -> None:

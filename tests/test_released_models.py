@@ -9,7 +9,6 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from app.startup import in_daemon_thread
 from app.stores.glossaries import GlossaryStore
 from app.text.tokenizer import Tokenizer
 from app.translator import ModelPool, PooledModel, Translator
+from app.translator.text_threads import TextThreads
 from app.workers.thread_worker import ThreadWorker
 from tests.api.echo import Behaviour, echo_model
 from tests.engine.fake_runner import FakeRunner
@@ -67,9 +67,11 @@ class Refused:
 
 def test_a_model_that_has_ended(tokenizer: Tokenizer) -> None:
     async def scenario() -> None:
-        with ThreadPoolExecutor(1) as executor:
+        with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
-            starter = ModelStarter(Settings(), service, executor=executor, on_death=lambda _engine: None)
+            starter = ModelStarter(
+                Settings(), service, text_threads=text_threads, on_death=lambda _engine: None
+            )
             model = echo_model(tokenizer, Behaviour(), num_rows=16)
             runner = weakref.ref(model.workers[0]._runner)  # type: ignore[attr-defined]
             translator = await starter.start(model, None, cache_bytes=1 << 20)
@@ -125,10 +127,12 @@ def test_a_reload_that_fails(tokenizer: Tokenizer) -> None:
     models: Any = SimpleNamespace(named=lambda name: name)
 
     async def scenario() -> None:
-        with ThreadPoolExecutor(1) as executor:
+        with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
             loader: Any = None
-            host = ModelHost(Settings(), service, executor=executor, loader=loader, on_death=lambda: None)
+            host = ModelHost(
+                Settings(), service, text_threads=text_threads, loader=loader, on_death=lambda: None
+            )
             host._models = models
             host._source.load_one = refused.load_model  # type: ignore[method-assign]
             service.become_ready(models)

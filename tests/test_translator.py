@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, cast
 
@@ -29,6 +28,7 @@ from app.text.tokenizer import Tokenizer
 from app.translator import AnswerLimits, Extras, ScoreRequest, TranslationRequest, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from app.translator.jobs import Part, SegmentJob
+from app.translator.text_threads import TextThreads
 from app.translator.translator import MAX_SUBMITTED
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
@@ -96,14 +96,14 @@ class FutureTranslator:
     def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10, max_token_lists: int = 100) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
         self.engine = FutureEngine(model.limits)
-        self.executor = ThreadPoolExecutor(1)
+        self.text_threads = TextThreads(1)
         engine = cast("Engine", self.engine)
         self.translator = Translator(
             model.manifest,
             engine,
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
-            executor=self.executor,
+            text_threads=self.text_threads,
             extras=Extras(
                 submitter=CachingSubmitter(engine, settings=SubmitterSettings(coalesces=False)),
                 limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),

@@ -34,7 +34,8 @@ def served_language(code: str, served: Collection[str]) -> str | None:
     """The served language of a caller's code; None if none or several match.
 
     A code matches regardless of case, by an alias, or without its region: `EN-US` is `en` if `en` is served, and `PT`
-    is `pt-BR` if no other Portuguese is served. A region that stands for a script is kept: `zh-TW` is never `zh`.
+    is `pt-BR` if no other Portuguese is served. A code that stands for a script keeps it: `zh-TW` is never `zh`, and
+    `zh` is never `zh-Hant`.
     """
     found = find_language(code, served)
     wanted = code.lower().replace("_", "-")
@@ -43,8 +44,15 @@ def served_language(code: str, served: Collection[str]) -> str | None:
         found = find_language(base, served)
     if found is None and not hyphen:
         varieties = [known for known in served if known.partition("-")[0].lower() == wanted]
+        if wanted == "zh":
+            varieties = [known for known in varieties if not _is_traditional(known)]
         found = varieties[0] if len(varieties) == 1 else None
     return found
+
+
+def _is_traditional(chinese: str) -> bool:
+    lower = chinese.lower()
+    return _ALIASES.get(lower, lower).startswith("zh-hant")
 
 
 def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:

@@ -120,10 +120,11 @@ class ModelPool:
         """
         models, turn = (first, last), object()
         if any(map(_needs_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:
-            message = (
-                f"the model {last.name} is not loaded yet: it and {first.name} do not fit in memory together"
+            raise NotReady(
+                f"the models {first.name} and {last.name} do not fit in memory together: "
+                "TRANSDUCE_MODEL_MEMORY is too small for this pair",
+                retry_after_s=FAILURE_PAUSE_S,
             )
-            raise NotReady(message, retry_after_s=RETRY_S)
         with ExitStack() as held:
             self._turns.append(turn)
             try:

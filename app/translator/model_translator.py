@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +14,7 @@ from app.decoding.validation import Bounds
 from app.engine.limits import option_bounds
 from app.engine.stats import Health
 from app.runtime.interface import Limits
-from app.text.detection import LazyDetector, Ranked
+from app.text.detection import LazyDetector
 from app.translator.languages import Languages
 from app.translator.observer import Observer
 from app.translator.request import (
@@ -27,26 +24,25 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
+from app.translator.text_threads import TextThreads
 
 if TYPE_CHECKING:
     from app.translator.translator import Translator
 
 T = TypeVar("T")
-# The most languages that `detect` returns for one text.
-MAX_DETECTED = 5
 
 
 class ModelTranslator(ABC):
     """Translates and scores texts with one model. All methods run on the event loop."""
 
     def __init__(
-        self, manifest: Manifest, limits: Limits, *, executor: Executor, detector: LazyDetector | None
+        self, manifest: Manifest, limits: Limits, *, text_threads: TextThreads, detector: LazyDetector | None
     ) -> None:
-        """limits: of one worker of the model. executor: runs text processing. detector: None detects no language."""
+        """limits: of one worker of the model. text_threads: of all models. detector: None detects no language."""
         self.manifest = manifest
         self.version = ModelVersion(manifest.name, manifest.version)
         self.limits = limits
-        self._executor = executor
+        self.text_threads = text_threads
         self.languages = Languages(manifest.language_pairs, detector)
 
     @functools.cached_property
@@ -109,28 +105,3 @@ class ModelTranslator(ABC):
     @abstractmethod
     async def score(self, request: ScoreRequest) -> ScoreResult:
         """Score every pair of text and translation. See `Translator.score`."""
-
-    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """Return the most probable languages of each text, with probabilities, in descending order.
-
-        A text has at most MAX_DETECTED languages, served or not; none if it has no letters. Raises InvalidRequest if
-        the server has no detector.
-        """
-        self.languages.check_detector()
-        await self.languages.wait_for_detector()
-        return await self.off_loop(lambda: [self.languages.detect(text)[:MAX_DETECTED] for text in texts])
-
-    async def source_of(self, text: str, target: str) -> str:
-        """Return the language to translate a text from, or the target language if the text needs no translation.
-
-        Raises UnsupportedLanguages as `Languages.resolve` does, and for a target that is not served. Raises
-        InvalidRequest if the server has no detector.
-        """
-        self.languages.check(None, target)
-        await self.languages.wait_for_detector()
-        language = await self.off_loop(lambda: self.languages.resolve(text, target, field="text"))
-        return target if language.pair is None else language.source
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run `work` on the executor. It must not touch the engine."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -34,6 +34,9 @@ from app.translator.request import (
     TranslationResult,
 )
 
+# The most languages that `detect` returns for one text.
+MAX_DETECTED = 5
+
 
 @dataclass(frozen=True)
 class ServedModel:
@@ -66,6 +69,7 @@ class Models:
     ) -> None:
         """served: at least one model, each with a different name. detector: None if no language is detected.
 
+        The detector of a model that a reload has kept may be an older one, for other languages.
         pivots: languages through which pairs without a model are translated, in order of preference.
         """
         self._by_name = {model.name: model for model in served}
@@ -79,6 +83,9 @@ class Models:
         self.pivoted = find_pivots(self._by_pair, pivots)
         self._direct_languages = Languages(pairs, detector)
         self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
+        self._languages_of = {
+            model.name: self._languages.of_pairs(model.translator.manifest.language_pairs) for model in served
+        }
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
         # By target. The second model of a pivoted pair has a pair of its own into this target.
@@ -177,15 +184,29 @@ class Models:
             )
         return await self._model_of(request.source, request.target, request.model).score(request)
 
-    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """Return the most probable languages of each text, as `ModelTranslator.detect` does."""
-        return await self.default.detect(texts)
+    async def detect(self, texts: Sequence[str], *, caller: str) -> list[Ranked]:
+        """Return the most probable languages of each text, with probabilities, in descending order.
 
-    async def source_of(self, text: str, target: str) -> str:
-        """Return the source language of a text, as `ModelTranslator.source_of` does, with the pairs of all models."""
+        A text has at most MAX_DETECTED languages, served or not; none if it has no letters. Raises InvalidRequest if
+        the server has no detector.
+        """
+        self._languages.check_detector()
+        await self._languages.wait_for_detector()
+        return await self.default.text_threads.run(
+            lambda: [self._languages.detect(text)[:MAX_DETECTED] for text in texts], caller=caller
+        )
+
+    async def source_of(self, text: str, target: str, *, caller: str) -> str:
+        """Return the language to translate a text from, or the target language if the text needs no translation.
+
+        Raises UnsupportedLanguages as `Languages.resolve` does, and for a target that is not served. Raises
+        InvalidRequest if the server has no detector.
+        """
         self._languages.check(None, target)
         await self._languages.wait_for_detector()
-        language = await self.default.off_loop(lambda: self._languages.resolve(text, target, field="text"))
+        language = await self.default.text_threads.run(
+            lambda: self._languages.resolve(text, target, field="text"), caller=caller
+        )
         return target if language.pair is None else language.source
 
     async def only_translator(self, request: TranslationRequest) -> tuple[PairTranslator, TranslationRequest]:
@@ -194,9 +215,11 @@ class Models:
         Raises UnsupportedLanguages, and InvalidRequest if the texts need several or the named one is unknown.
         """
         is_alone = len(self) == 1 and not self.pivoted
-        if request.source is not None or request.model is not None or is_alone:
+        if request.source is not None or (is_alone and request.model is None):
             return self._translator_of(request), request
         languages = await self._resolve(request)
+        if request.model is not None:
+            return self._translator_of(request), request._replace(languages=tuple(languages))
         translators = {
             self._of_pair(each.source, request.target) for each in languages if each.pair is not None
         }
@@ -230,9 +253,11 @@ class Models:
         return self.likely(source, target, name)
 
     async def _translate(self, request: TranslationRequest) -> TranslationResult:
-        if request.source is not None or request.model is not None:
+        if request.source is not None:
             return await self._translator_of(request).translate(request)
         languages = await self._resolve(request)
+        if request.model is not None:
+            return await self._translator_of(request).translate(request._replace(languages=tuple(languages)))
         groups: dict[tuple[PairTranslator, str], list[int]] = {}  # indices of texts
         for index, language in enumerate(languages):
             if language.pair is not None:
@@ -254,7 +279,10 @@ class Models:
 
     async def _resolve(self, request: TranslationRequest) -> list[ResolvedLanguage]:
         """Detect the language of each text. Raises InvalidRequest, UnsupportedLanguages."""
-        known = self._languages if request.pivot else self._direct_languages
+        if request.model is not None:
+            known = self._languages_of[self._model_of(None, request.target, request.model).version.name]
+        else:
+            known = self._languages if request.pivot else self._direct_languages
         known.check(None, request.target)
         await known.wait_for_detector()
 
@@ -264,7 +292,7 @@ class Models:
                 for index in range(len(request.texts))
             ]
 
-        return await self.default.off_loop(resolve)
+        return await self.default.text_threads.run_for(request, resolve)
 
 
 def _subrequest(request: TranslationRequest, source: str, indices: Sequence[int]) -> TranslationRequest:

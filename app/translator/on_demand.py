@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
@@ -17,6 +16,7 @@ from app.translator.model_pool import ModelPool, PooledModel
 from app.translator.model_translator import ModelTranslator
 from app.translator.observer import Observer
 from app.translator.request import ScoreRequest, ScoreResult, TranslationRequest, TranslationResult
+from app.translator.text_threads import TextThreads
 from app.translator.translator import Translator
 
 Result = TypeVar("Result", TranslationResult, ScoreResult)
@@ -30,13 +30,13 @@ class OnDemandTranslator(ModelTranslator):
         manifest: Manifest,
         limits: Limits,
         *,
-        executor: Executor,
+        text_threads: TextThreads,
         detector: LazyDetector | None,
         pool: ModelPool,
         model: PooledModel,
     ) -> None:
         """limits: of one worker of the model, computed from the manifest and the settings."""
-        super().__init__(manifest, limits, executor=executor, detector=detector)
+        super().__init__(manifest, limits, text_threads=text_threads, detector=detector)
         self.model = model
         self._pool = pool
 

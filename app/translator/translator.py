@@ -11,7 +11,6 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
@@ -46,6 +45,7 @@ from app.translator.request import (
 from app.translator.retry import RetryPolicy
 from app.translator.samples import join_samples, num_samples, samples_of
 from app.translator.subwords import SubwordEncoder
+from app.translator.text_threads import TextThreads
 from app.translator.unknown_tokens import UnknownTokens
 
 T = TypeVar("T")
@@ -87,12 +87,12 @@ class Translator(ModelTranslator):
         *,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
-        executor: Executor,
+        text_threads: TextThreads,
         extras: Extras | None = None,
     ) -> None:
         """The constructor loads and starts nothing."""
         extras = extras or Extras()
-        super().__init__(manifest, engine.limits, executor=executor, detector=extras.detector)
+        super().__init__(manifest, engine.limits, text_threads=text_threads, detector=extras.detector)
         self.engine = engine
         self.submitter = extras.submitter or CachingSubmitter(engine)
         self.target_tokenizer = target_tokenizer
@@ -170,10 +170,10 @@ class Translator(ModelTranslator):
                 await self._stream(plan, observer)  # afterwards nothing is left to decode
             result, detokenise_s = await self._decode_all(plan)
         if len(plan.jobs) > MAX_SUBMITTED:
-            # The executor's thread frees the plan's many objects, which takes up to 10 ms.
+            # A thread frees the plan's many objects, which takes up to 10 ms.
             unused: list[object] = [plan, sentences]
             del plan, sentences
-            self._executor.submit(unused.clear)
+            self.text_threads.submit(unused.clear)
         timings = result.timings._replace(tokenise=tokenise_s * 1000, detokenise=detokenise_s * 1000)
         return replace(result, timings=timings)
 
@@ -188,7 +188,9 @@ class Translator(ModelTranslator):
         options = replace(options, start_id=self.encoder.start_id(language_pair))
         with self.reserve(request) as ticket:
             started = time.monotonic()
-            pieces, forced = await self.off_loop(lambda: self.planner.scored_pairs(request, language_pair))
+            pieces, forced = await self.text_threads.run_for(
+                request, lambda: self.planner.scored_pairs(request, language_pair)
+            )
             tokenise_s = time.monotonic() - started
             parts = [
                 Part(
@@ -201,8 +203,8 @@ class Translator(ModelTranslator):
             ticket.finalize([(part.encoded.ids, part.options, 1) for part in parts])
             results = await self._decode(request, parts)
             decoded = time.monotonic()
-            scores = await self.off_loop(
-                lambda: self.detokeniser.scores(request, language_pair, pieces, forced, results)
+            scores = await self.text_threads.run_for(
+                request, lambda: self.detokeniser.scores(request, language_pair, pieces, forced, results)
             )
             detokenise_s = time.monotonic() - decoded
         phases = Phases.of(results)
@@ -234,18 +236,18 @@ class Translator(ModelTranslator):
         )
 
     async def run(self, request: TranslationRequest, work: Callable[[], T]) -> T:
-        """Run `work` on the event loop if handing it to a thread takes longer, else on the executor.
+        """Run `work` on the event loop if handing it to a thread takes longer, else on a thread.
 
         Handing it over takes longer if the texts are short, their language is known and no tokens are returned.
         """
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
         if is_short and request.source is not None and not request.returns_tokens:
             return work()
-        return await self.off_loop(work)
+        return await self.text_threads.run_for(request, work)
 
-    async def _run_brief(self, num_sentences: int, work: Callable[[], T]) -> T:
-        """Run `work`, which takes microseconds a sentence: on the executor if the sentences are many."""
-        return work() if num_sentences <= MAX_SUBMITTED else await self.off_loop(work)
+    async def _run_brief(self, request: Request, num_sentences: int, work: Callable[[], T]) -> T:
+        """Run `work`, which takes microseconds a sentence: on a thread if the sentences are many."""
+        return work() if num_sentences <= MAX_SUBMITTED else await self.text_threads.run_for(request, work)
 
     def _plan(self, request: TranslationRequest) -> tuple[RequestPlan, list[Submission]]:
         plan = self.planner.plan(request)
@@ -313,7 +315,7 @@ class Translator(ModelTranslator):
         is_greedy = job.parts[0].options.beam_size == 1
         live = LiveSegment(observer, indices, self.target_tokenizer, show, is_greedy=is_greedy)
         await self.decode_pending(plan.prepared.request, [job], live)
-        while (text := await self.off_loop(advance)) is None:
+        while (text := await self.text_threads.run_for(plan.prepared.request, advance)) is None:
             live.restart()
             await self.decode_pending(plan.prepared.request, [job], is_retry=True)
         live.finish(text, job.finish_reason)
@@ -334,7 +336,7 @@ class Translator(ModelTranslator):
         parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
             await self._decode(request, parts, live, is_retry=is_retry)
-            await self._run_brief(len(parts), functools.partial(add_phases, pending))
+            await self._run_brief(request, len(parts), functools.partial(add_phases, pending))
 
     async def _decode(
         self,
@@ -372,7 +374,7 @@ class Translator(ModelTranslator):
                 part.result = self.encoder.matched(result, part.encoded)
             return results
 
-        return await self._run_brief(len(searches), store_results)
+        return await self._run_brief(request, len(searches), store_results)
 
     def _submit(
         self,

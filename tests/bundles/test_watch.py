@@ -1,4 +1,7 @@
-"""The watch returns each changed bundle once, after its files have stopped changing."""
+"""The watch returns each bundle that is not served, after its files have stopped changing.
+
+It is returned again when the files of any bundle have changed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from app.bundle import Manifest, read_manifest
 from app.bundle_folders import find_bundles
 from app.bundle_watch import BundleWatch
 from app.errors import SettingsError
@@ -21,30 +25,46 @@ def folder(tiny: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+class Watch:
+    """A watch, and the manifests that are served."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = Settings(bundles=(folder,))
+        self._watch = BundleWatch(lambda: find_bundles(settings))
+        self.served = {path: read_manifest(path) for path in find_bundles(settings)}
+
+    def poll(self) -> dict[Path, Manifest | None]:
+        return self._watch.poll(self.served)
+
+    def serve(self, *folders: Path) -> None:
+        self.served |= {folder: read_manifest(folder) for folder in folders}
+
+
 @pytest.fixture
-def watch(folder: Path) -> BundleWatch:
-    settings = Settings(bundles=(folder,))
-    return BundleWatch(lambda: find_bundles(settings))
+def watch(folder: Path) -> Watch:
+    return Watch(folder)
 
 
-def names(watch: BundleWatch) -> list[str | None]:
+def names(watch: Watch) -> list[str | None]:
     return [None if manifest is None else manifest.name for manifest in watch.poll().values()]
 
 
-def test_nothing_has_changed_at_first(watch: BundleWatch) -> None:
+def test_nothing_has_changed_at_first(watch: Watch) -> None:
     assert watch.poll() == watch.poll() == {}
 
 
-def test_a_new_version_is_returned_once(watch: BundleWatch, folder: Path, tiny: Path) -> None:
+def test_a_new_version_is_returned_once(watch: Watch, folder: Path, tiny: Path) -> None:
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
     assert watch.poll() == {}, "its files may still be written"
     (manifest,) = watch.poll().values()
     assert manifest is not None
     assert manifest.version == "2"
+    assert watch.poll() == watch.poll() == {}, "it may be loading"
+    watch.serve(folder / "a")
     assert watch.poll() == watch.poll() == {}
 
 
-def test_the_watch_waits_while_files_change(watch: BundleWatch, folder: Path, tiny: Path) -> None:
+def test_the_watch_waits_while_files_change(watch: Watch, folder: Path, tiny: Path) -> None:
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
     for second in range(3):
         os.utime(folder / "a" / "source.spm", (second, second))
@@ -52,7 +72,7 @@ def test_the_watch_waits_while_files_change(watch: BundleWatch, folder: Path, ti
     assert names(watch) == ["a"]
 
 
-def test_an_invalid_manifest_is_returned_too(watch: BundleWatch, folder: Path) -> None:
+def test_an_invalid_manifest_is_returned_too(watch: Watch, folder: Path) -> None:
     (folder / "a" / "manifest.json").write_text("{}", "utf-8")
     assert watch.poll() == {}
     assert names(watch) == [None]
@@ -60,7 +80,7 @@ def test_an_invalid_manifest_is_returned_too(watch: BundleWatch, folder: Path) -
 
 
 def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
-    watch: BundleWatch, folder: Path, tiny: Path
+    watch: Watch, folder: Path, tiny: Path
 ) -> None:
     copy_bundle(tiny / "bundle", folder / "b", name="b")
     watch.poll()
@@ -70,13 +90,13 @@ def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
     with pytest.raises(SettingsError):
         find_bundles(Settings(bundles=(folder,)))
     assert watch.poll() == watch.poll() == {}
-    copy_bundle(tiny / "bundle", folder / "a", name="a")
+    copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
     watch.poll()
     assert names(watch) == ["a"]
 
 
 def test_a_folder_that_is_removed_during_a_poll_does_not_end_the_watch(
-    watch: BundleWatch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
 
@@ -88,3 +108,67 @@ def test_a_folder_that_is_removed_during_a_poll_does_not_end_the_watch(
         assert watch.poll() == {}
     assert watch.poll() == {}
     assert names(watch) == ["a"]
+
+
+def test_a_bundle_that_could_not_be_served_is_returned_again_when_its_files_have_changed(
+    watch: Watch, folder: Path
+) -> None:
+    shutil.copytree(folder / "a", folder / "b")
+    weights = next((folder / "b" / "int8").iterdir())
+    content = weights.read_bytes()
+    weights.unlink()
+    watch.poll()
+    assert names(watch) == ["a"]
+    assert watch.poll() == watch.poll() == {}
+    weights.write_bytes(content)
+    assert watch.poll() == {}, "its files may still be written"
+    assert names(watch) == ["a"]
+    assert watch.poll() == watch.poll() == {}
+
+
+def test_a_bundle_that_could_not_be_served_is_returned_again_when_another_one_has_changed(
+    watch: Watch, folder: Path, tiny: Path
+) -> None:
+    """A broken bundle keeps a new one away until it is removed, and so does a served one that is broken."""
+    (folder / "bad").mkdir()
+    (folder / "bad" / "manifest.json").write_text("{", "utf-8")
+    copy_bundle(tiny / "bundle", folder / "b", name="b")
+    watch.poll()
+    assert set(names(watch)) == {"b", None}
+    assert watch.poll() == watch.poll() == {}
+    shutil.rmtree(folder / "bad")
+    watch.poll()
+    assert names(watch) == ["b"]
+    assert watch.poll() == watch.poll() == {}
+    os.utime(folder / "a" / "source.spm", (1, 1))
+    watch.poll()
+    assert names(watch) == ["b"]
+    watch.serve(folder / "b")
+    assert watch.poll() == watch.poll() == {}
+
+
+def test_a_bundle_is_returned_once_while_another_one_is_written(
+    watch: Watch, folder: Path, tiny: Path
+) -> None:
+    for name in ("b", "c"):
+        copy_bundle(tiny / "bundle", folder / name, name=name)
+    found = []
+    for second in range(4):
+        os.utime(folder / "c" / "source.spm", (second, second))
+        found += names(watch)
+    assert found == ["b"]
+
+
+def test_an_unchanged_manifest_is_read_once(
+    watch: Watch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def recorded(path: Path) -> Manifest:
+        read.append(path)
+        return read_manifest(path)
+
+    monkeypatch.setattr("app.bundle_watch.read_manifest", recorded)
+    for _ in range(3):
+        assert watch.poll() == {}
+    assert read == [folder / "a"]

@@ -99,7 +99,7 @@ def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_once(bund
     ):
         answer = client.post("/v1/translate", json=through_english)
         assert answer.status_code == 503, answer.text
-        assert "first is not loaded yet" in answer.json()["error"]["message"]
+        assert "the models third and first do not fit in memory together" in answer.json()["error"]["message"]
         assert int(answer.headers["retry-after"]) >= 1
         assert post(client, "first").status_code == 200, "the server still answers"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ from app.translator import (
     TranslationResult,
     Translator,
 )
+from app.translator.text_threads import TextThreads
 from tests.api.echo import Behaviour, echo_model
 
 # A fake model: it returns the translation of a source, with one line for each hypothesis. A line that ends with NO_END
@@ -116,8 +117,8 @@ class ScriptedEngine:
         )
 
 
-class CountingExecutor(ThreadPoolExecutor):
-    """An executor that counts the calls of `submit` in num_submits."""
+class CountingThreads(TextThreads):
+    """Text threads that count the calls of `submit` in num_submits."""
 
     num_submits = 0
 
@@ -143,13 +144,13 @@ class ScriptedTranslator:
         model = echo_model(tokenizer, behaviour or Behaviour(), num_rows=16)
         limits = replace(model.limits, has_alignment=has_alignment, num_shortlists=2)
         self.engine = ScriptedEngine(tokenizer, limits, translate)
-        self.executor = CountingExecutor(1)
+        self.text_threads = CountingThreads(1)
         self.translator = Translator(
             model.manifest,
             cast("Engine", self.engine),
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
-            executor=self.executor,
+            text_threads=self.text_threads,
             extras=Extras(
                 detector=LazyDetector(lambda: detector)
                 if isinstance(detector, LanguageDetector)

@@ -67,7 +67,7 @@ def test_loading_the_detector_blocks_no_other_request(
 
     async def run() -> tuple[TranslationResult, TranslationResult]:
         first = asyncio.ensure_future(script.translator.translate(request([ENGLISH], source=None)))
-        # The text is long, so it is prepared on the executor's only thread.
+        # The text is long, so it is prepared on the only text thread.
         stated = await asyncio.wait_for(script.translator.translate(request([f"{ENGLISH} " * 8])), 60)
         assert not first.done()
         may_end.set()
@@ -75,7 +75,7 @@ def test_loading_the_detector_blocks_no_other_request(
 
     detected, stated = asyncio.run(run())
     assert [detected.translations[0].source, stated.translations[0].source] == ["en", "en"]
-    assert script.executor.num_submits >= 2
+    assert script.text_threads.num_submits >= 2
 
 
 def test_a_source_in_the_request_is_not_checked(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
@@ -248,6 +248,33 @@ def models_into_english(
         for source in sources
     ]
     return Models([ServedModel(script.translator, "fp32") for script in scripts], known), scripts
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_model_that_a_reload_has_kept_serves_with_the_new_detector(
+    tokenizer: Tokenizer, is_stream: bool
+) -> None:
+    """One reload adds a model from Luxembourgish, another removes it. Without it the text is detected as German."""
+    text = "Moien, ech hunn haut muer net vill Zäit, mee ech kommen de Mëtteg bei dech heem."
+    (alone, _), (both, _) = (models_into_english(tokenizer, sources) for sources in (["de"], ["de", "lb"]))
+    added = Models([*alone, [*both][1]], LazyDetector(lambda: LanguageDetector(("de", "en", "lb"))))
+    removed = Models([next(iter(both))], LazyDetector(lambda: LanguageDetector(("de", "en"))))
+
+    async def translated(models: Models) -> TranslationResult:
+        asked = request([text], source=None, target="en", model="de-en")
+        if not is_stream:
+            return await models.translate(asked)
+        translator, asked = await models.only_translator(asked)
+        return await translator.translate(asked)
+
+    for models, language in ((alone, "de"), (both, "lb"), (added, "lb"), (removed, "de")):
+        assert asyncio.run(models.detect([text], caller=""))[0][0][0] == language
+        if language == "de":
+            assert asyncio.run(translated(models)).translations[0].source == "de"
+            continue
+        with pytest.raises(UnsupportedLanguages) as caught:
+            asyncio.run(translated(models))
+        assert caught.value.source == "lb"
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

@@ -345,7 +345,7 @@ def test_both_models_of_a_request_get_memory_in_its_turn_although_another_reques
 def test_two_models_that_do_not_fit_together_are_refused_at_once() -> None:
     async def test(loads: Loads) -> None:
         a, large = loads.model("a"), loads.model("large", 2)
-        with pytest.raises(NotReady, match="large is not loaded yet: it and a do not fit in memory together"):
+        with pytest.raises(NotReady, match="models a and large do not fit in memory together"):
             await loads.use_both(a, large)
         await loads.use_both(large, large)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from app.translator import (
     ServedModel,
     TranslationResult,
 )
+from app.translator.text_threads import TextThreads
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import ScriptedTranslator, request
@@ -138,7 +138,7 @@ def test_refused_options_load_no_model(tokenizer: Tokenizer, detector: LazyDetec
         return OnDemandTranslator(
             model.manifest,
             model.limits,
-            executor=ThreadPoolExecutor(1),
+            text_threads=TextThreads(1),
             detector=detector,
             pool=ModelPool(1, unload=cast("Any", load), listener=cast("Any", None)),
             model=PooledModel(behaviour.name, 1, load),

@@ -103,12 +103,12 @@ def test_only_sentences_with_tags_request_attention_at_once(tokenizer: Tokenizer
     assert [options.alignment for _, options in script.engine.submitted] == [False, False, False, True, False]
 
 
-def test_a_long_request_uses_the_executor_twice_and_a_short_one_never(tokenizer: Tokenizer) -> None:
+def test_a_long_request_uses_a_thread_twice_and_a_short_one_never(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here at 7." * 12])
-    assert script.executor.num_submits == 2
+    assert script.text_threads.num_submits == 2
     script.result(["Anna draws.", "See {name} here at 7."])
-    assert script.executor.num_submits == 2
+    assert script.text_threads.num_submits == 2
 
 
 def test_the_parts_around_a_lost_placeholder_are_translated_separately(tokenizer: Tokenizer) -> None:

@@ -134,7 +134,9 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         with service.work() as models:
             texts = parser_of(models, body, limits).detect(body)
             with await begin_spending(request.scope, service.usage, 0):
-                detected = await while_connected(request, models.detect(texts))
+                detected = await while_connected(
+                    request, models.detect(texts, caller=requester_of(request).share)
+                )
             return OrjsonResponse(detect_answer(detected))
 
     @router.get("/v1/models", **MODELS)
@@ -188,12 +190,13 @@ async def build_answer(
 ) -> object:
     """Return the result of `build`.
 
-    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread.
+    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread. Raises
+    DeadlineExceeded then.
     """
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     if not is_long:
         return build()
-    return await models.default.off_loop(lambda: orjson.Fragment(orjson.dumps(build())))
+    return await models.default.text_threads.run_for(request, lambda: orjson.Fragment(orjson.dumps(build())))
 
 
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:

@@ -158,7 +158,7 @@ def add_simple_routes(
         plain.service.check_open()
         body = validate(SimpleDetectBody, await _fields(request, plain, keys), plain.limits)
         with await begin_spending(request.scope, plain.service.usage, 0):
-            ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
+            ranked = (await plain.detect(request, ["\n".join(body.texts)]))[0] or [("en", 0.0)]
         return _response([_detected(language, confidence) for language, confidence in ranked])
 
     @router.post("/suggest", **SUGGEST)

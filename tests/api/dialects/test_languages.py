@@ -57,6 +57,16 @@ def test_simplified_chinese_without_its_region(code: str) -> None:
     assert served_language(code, ["zh-Hant"]) is None
 
 
+@pytest.mark.parametrize("code", ["zh", "ZH"])
+def test_zh_is_never_traditional_chinese(code: str) -> None:
+    for traditional in ("zh-Hant", "zh-TW", "zh-Hant-HK"):
+        assert served_language(code, ["en", traditional]) is None
+        assert served_language(code, [traditional, "zh-CN"]) == "zh-CN"
+        assert served_language(code, [traditional, "zh-Hans"]) == "zh-Hans"
+        assert served_pair("en", code, [("en", traditional)]) == ("en", code)
+        assert target_of_detected(code, {(traditional, "en")}) == code
+
+
 def test_rows_at_v2() -> None:
     pairs = {("de", "en"), ("pt-BR", "en"), ("en", "pt"), ("en", "zh-Hans")}
     assert source_rows(pairs) == [

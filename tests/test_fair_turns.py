@@ -1,0 +1,113 @@
+"""Places go to the caller who has the fewest of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from app.fair_turns import FairTurns
+
+
+class Tasks:
+    """Tasks that hold a place until they are told to end. order: their names, in the order of their turns."""
+
+    def __init__(self, num_places: int) -> None:
+        self.turns = FairTurns(num_places)
+        self.order: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, *names: str) -> None:
+        """Start tasks. The first letter of a name is its caller."""
+        for name in names:
+            self.ends[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._hold(name))
+            await self._settle()
+
+    async def end(self, name: str) -> None:
+        self.ends[name].set()
+        await self._settle()
+
+    async def cancel(self, name: str) -> None:
+        self.tasks[name].cancel()
+        await self._settle()
+
+    async def _hold(self, name: str) -> None:
+        async with self.turns.turn(name[0]):
+            self.order.append(name)
+            await self.ends[name].wait()
+
+    async def _settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def order_of(num_places: int, act: Callable[[Tasks], Awaitable[object]]) -> Sequence[str]:
+    async def run() -> Sequence[str]:
+        tasks = Tasks(num_places)
+        await act(tasks)
+        for name in tasks.tasks:
+            await tasks.end(name)
+        assert all(task.done() for task in tasks.tasks.values())
+        await tasks.start("z1")  # every place is free again
+        assert tasks.order.pop() == "z1"
+        await tasks.end("z1")
+        return tasks.order
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("num_places", [1, 2])
+def test_the_tasks_of_one_caller_run_in_order(num_places: int) -> None:
+    names = [f"a{number}" for number in range(6)]
+    assert order_of(num_places, lambda tasks: tasks.start(*names)) == names
+
+
+def test_callers_take_turns_at_one_place() -> None:
+    names = ["a1", "a2", "a3", "b1", "b2", "c1"]
+
+    async def act(tasks: Tasks) -> None:
+        await tasks.start(*names)
+        for _ in names:
+            await tasks.end(tasks.order[-1])
+
+    assert order_of(1, act) == ["a1", "a2", "b1", "c1", "a3", "b2"]
+
+
+def test_a_caller_that_holds_no_place_comes_before_one_that_holds_some() -> None:
+    async def act(tasks: Tasks) -> None:
+        await tasks.start("a1", "a2", "a3", "a4", "b1", "b2")
+        await tasks.end("a1")
+        assert tasks.order == ["a1", "a2", "b1"]
+        await tasks.end("b1")
+        assert tasks.order[3:] == ["b2"]
+
+    assert order_of(2, act)[4:] == ["a3", "a4"]
+
+
+def test_a_cancelled_wait_takes_no_place() -> None:
+    async def act(tasks: Tasks) -> None:
+        await tasks.start("a1", "b1", "a2")
+        await tasks.cancel("b1")
+        await tasks.end("a1")
+
+    assert order_of(1, act) == ["a1", "a2"]
+
+
+@pytest.mark.parametrize("is_cancelled_first", [True, False])
+def test_a_place_for_a_task_that_is_cancelled_meanwhile_goes_to_the_next(is_cancelled_first: bool) -> None:
+    async def run() -> None:
+        turns = FairTurns(1)
+        await turns.take("a")
+        cancelled = asyncio.create_task(turns.take("b"))
+        following = asyncio.create_task(turns.take("c"))
+        await asyncio.sleep(0)
+        for act in (cancelled.cancel, lambda: turns.give_back("a"))[:: 1 if is_cancelled_first else -1]:
+            act()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await asyncio.wait_for(following, 5)
+
+    asyncio.run(run())
