@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from app.text.segmentation import Offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+
+# Characters of a cluster, such as a letter with its marks, whose positions are exact. If smaller, positions in the
+# words of some language are approximate. If larger, a text with long runs of marks takes more time. Unicode's
+# stream-safe text format (UAX #15) has at most 30 marks in a row.
+MAX_CLUSTER_LENGTH = 32
 
 
 def target_offsets(
@@ -47,9 +52,46 @@ def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
     """Convert offsets in the composed text (NFC), which the model reads, to offsets in `text`."""
     if unicodedata.is_normalized("NFC", text):
         return offsets
-    # composed[i]: the number of code points that the first i code points of the text compose to.
-    composed = [len(unicodedata.normalize("NFC", text[:end])) for end in range(len(text) + 1)]
+    composed = _composed_lengths(text)
     return [(bisect_right(composed, start) - 1, bisect_right(composed, end) - 1) for start, end in offsets]
+
+
+def _composed_lengths(text: str) -> list[int]:
+    """Return for each position in `text` how many characters the text before it composes to.
+
+    A mark can change the composition of earlier ones. Each length is at most that of any longer text, so that the list
+    is in order. It is approximate at a position after the first MAX_CLUSTER_LENGTH characters of a cluster: the length
+    is that of the whole cluster. The time is linear.
+    """
+    lengths = [0]
+    for cluster in _clusters(text):
+        before, head, tail = lengths[-1], cluster[:MAX_CLUSTER_LENGTH], cluster[MAX_CLUSTER_LENGTH:]
+        prefixes = [head[:end] for end in range(1, len(head) + 1)]
+        if tail:  # it has only marks: in order, they take linear time
+            marks = "".join(unicodedata.normalize("NFD", character) for character in tail)
+            prefixes += [head + "".join(sorted(marks, key=unicodedata.combining))]
+        sizes = [len(unicodedata.normalize("NFC", prefix)) for prefix in prefixes]
+        sizes += sizes[-1:] * (len(tail) - 1)
+        lengths += [before + size for size in reversed(list(accumulate(reversed(sizes), min)))]
+    return lengths
+
+
+def _clusters(text: str) -> Iterator[str]:
+    """Cut a text before each character that neither composes with earlier ones nor changes its place among them."""
+    start, composed = 0, ""
+    for index, character in enumerate(text):
+        alone = unicodedata.normalize("NFC", character)
+        apart = composed + alone
+        # So many characters never compose to one, with which the next could compose.
+        is_long = index - start >= MAX_CLUSTER_LENGTH
+        joined = apart if is_long else unicodedata.normalize("NFC", apart)
+        if joined == apart and not unicodedata.combining(alone[0]):
+            if index > start:
+                yield text[start:index]
+            start, composed = index, alone
+        elif not is_long:
+            composed = joined
+    yield text[start:]
 
 
 def _with_widths(offsets: Sequence[Offsets], widths: Sequence[int]) -> list[Offsets]:

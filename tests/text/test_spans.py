@@ -5,12 +5,20 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.text.spans import source_offsets, target_offsets
+from app.text.spans import MAX_CLUSTER_LENGTH, as_sent, source_offsets, target_offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, SPACE, Tokenizer, TokenizerError
 from tests.model.sentences import write_tokenizer
+from tests.text.growth import check_near_linear
+
+# U+0958 composes to two characters, and U+0344 to two marks.
+DECOMPOSED = "".join(
+    unicodedata.normalize("NFD", each)
+    for each in ("Größe", "Tiếng Việt được", "한국", "नमस्ते ो", "\u1e69\u1e38", "\u0390\U0001f44d\U0001f3fd")
+)
+COMPOSING = DECOMPOSED + "é각가\u0958\u093c\u0344\u0f73\u0315"
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +67,50 @@ def test_offsets_count_decomposed_letters(tokenizer: Tokenizer) -> None:
     assert not any(
         unicodedata.combining(part[0]) for part in parts(text, source_offsets(tokenizer, text)) if part
     )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=sorted(set(COMPOSING)), max_size=MAX_CLUSTER_LENGTH))
+@example(DECOMPOSED)
+@example(COMPOSING)
+@example("L\u0304\u0323")  # the second mark and the letter compose first, then the other mark
+def test_a_position_is_the_last_one_whose_text_composes_to_no_more(text: str) -> None:
+    lengths = [len(unicodedata.normalize("NFC", text[:end])) for end in range(len(text) + 1)]
+    for index in range(lengths[-1] + 1):
+        last = max(end for end, length in enumerate(lengths) if length <= index)
+        assert as_sent(text, [(index, index)]) == [(last, last)]
+
+
+def test_positions_after_a_long_run_of_marks_are_exact() -> None:
+    text = "xa" + "\u0315\u0344\u0323" * 40 + "e\u0301y"
+    num_composed = len(unicodedata.normalize("NFC", text))
+    offsets = as_sent(text, [(index, index + 1) for index in range(num_composed)])
+    assert "".join(parts(text, offsets)) == text
+    assert parts(text, offsets)[0] == "x"
+    assert parts(text, offsets)[-2:] == ["e\u0301", "y"]
+    cut, run_end = 1 + MAX_CLUSTER_LENGTH, text.index("e")
+    assert {end for _, end in offsets if cut < end <= run_end} == {run_end}
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        pytest.param("\u0315\u0300", id="reordered marks"),
+        pytest.param("\u0300", id="marks in order"),
+        pytest.param("\u0f73", id="marks that become several"),
+        pytest.param("a" + "\u0315\u0300" * MAX_CLUSTER_LENGTH, id="long clusters"),
+        pytest.param("\u1112\u1161\u11ab", id="jamo"),
+        pytest.param("\u1112", id="jamo that do not compose"),
+        pytest.param("\u0958\u093f", id="letters that become several"),
+        pytest.param("e\u0302\u0323n", id="letters with marks"),
+    ],
+)
+def test_the_time_for_offsets_is_linear(repeated: str) -> None:
+    def convert(size: int) -> None:
+        as_sent("e\u0301" + repeated * (size // len(repeated)), [(0, 1)])
+
+    for size in (1_600, 16_000):  # a cubic function fails at the first, and takes an hour for the second
+        check_near_linear(convert, size)
 
 
 def test_offsets_in_a_translation_with_repeated_placeholder_symbols(tokenizer: Tokenizer) -> None:
