@@ -50,8 +50,8 @@ class BundleWatch:
     def poll(self, served: Mapping[Path, Manifest]) -> dict[Path, Manifest | None]:
         """Return the manifests that are not served, once all files of their bundles are the same in two calls.
 
-        If it is still not served, a manifest is returned again when the files of any bundles have changed and are the
-        same in two calls. It is None if it is invalid. A folder without a manifest is not returned: a new one may
+        A manifest that stays unserved is returned again after files of any bundle have changed and then were the same
+        in two calls. It is None if it is invalid. A folder without a manifest is not returned: a new one may
         follow. served: the manifests of the served models, by folder.
         """
         self._manifests = {

@@ -3,61 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class FairTurns:
-    """A number of places. Of the callers that wait, the one with the fewest places gets the next free place.
+class FairQueue(Generic[T]):
+    """Items that wait for a place. Of the callers that wait, the one with the fewest places gets the next place.
 
-    If several have as few, the one whose last place is longest ago gets it. A caller is any name, such as
-    `Requester.share`. All methods run on one event loop.
+    If several have as few, the one that has waited longest without getting a place gets it. A caller is any name, such
+    as `Requester.share`.
     """
 
-    def __init__(self, num_places: int) -> None:
-        self._num_free = num_places
+    def __init__(self) -> None:
         self._held: Counter[str] = Counter()  # places, by caller
-        # A future for each task that waits, by caller. The caller that was served last comes last.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        # The items that wait, by caller. A caller that gets a place and still waits goes to the end.
+        self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
 
-    @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it during the body."""
-        await self.take(caller)
-        try:
-            yield
-        finally:
-            self.give_back(caller)
+    def add(self, caller: str, item: T) -> None:
+        """Let an item wait."""
+        self._waiting.setdefault(caller, deque()).append(item)
 
-    async def take(self, caller: str) -> None:
-        """Wait for a place. A wait that is cancelled takes none."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(place)
-        self._hand_out()
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():  # the task was cancelled after it had got the place
-                self.give_back(caller)
-            raise
+    def pop(self) -> tuple[str, T] | None:
+        """Return the next item with its caller, which holds one more place until `release`; None if none waits."""
+        if not self._waiting:
+            return None
+        # At most as many callers hold places as there are places, so one without a place is found soon.
+        caller = next((each for each in self._waiting if each not in self._held), None)
+        if caller is None:
+            caller = min(self._waiting, key=self._held.__getitem__)
+        items = self._waiting.pop(caller)
+        item = items.popleft()
+        if items:
+            self._waiting[caller] = items
+        self._held[caller] += 1
+        return caller, item
 
-    def give_back(self, caller: str) -> None:
-        """Free a place that this caller has taken."""
-        self._num_free += 1
+    def release(self, caller: str) -> None:
+        """End a place that this caller holds."""
         self._held[caller] -= 1
         if not self._held[caller]:
             del self._held[caller]
+
+
+class FairTurns:
+    """A number of places at which tasks of one event loop take turns, in the order of `FairQueue`."""
+
+    def __init__(self, num_places: int) -> None:
+        self._num_free = num_places
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it during the body. A wait that is cancelled takes none."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.add(caller, place)
         self._hand_out()
+        try:
+            await place
+            yield
+        finally:
+            if not place.cancelled():  # else the task was cancelled before it got the place
+                self._queue.release(caller)
+                self._num_free += 1
+                self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._num_free and self._waiting:
-            caller = min(self._waiting, key=self._held.__getitem__)
-            tasks = self._waiting.pop(caller)
-            place = tasks.popleft()
-            if tasks:
-                self._waiting[caller] = tasks
-            if not place.cancelled():
+        while self._num_free and (found := self._queue.pop()) is not None:
+            caller, place = found
+            if place.cancelled():
+                self._queue.release(caller)
+            else:
                 self._num_free -= 1
-                self._held[caller] += 1
                 place.set_result(None)

@@ -78,8 +78,9 @@ class ModelHost:
         loader: ModelLoader,
         on_death: Callable[[], None],
     ) -> None:
-        """text_threads: of all models. on_death: called when a served engine has died, or one during the
-        first load.
+        """text_threads: process the texts of all models.
+
+        on_death: called when a served engine has died, or one during the first load.
         """
         self._settings = settings
         self._service = service

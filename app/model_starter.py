@@ -39,7 +39,7 @@ from app.workers.fork_server import ForkServer
 class ModelStarter:
     """Starts and closes the engines of one server. Every method is called on the event loop.
 
-    text_threads: of all models. metrics: the server's metrics.
+    text_threads: process the texts of all models. metrics: the server's metrics.
     """
 
     def __init__(

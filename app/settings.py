@@ -242,7 +242,7 @@ class Settings(BaseSettings):
     max_file_bytes: int = Field(
         10_000_000, ge=1024, description="bytes of an upload: the file and the rest of its form"
     )
-    max_files: int = Field(100, ge=1, description="files being translated or kept; a further one gets 429")
+    max_files: int = Field(100, ge=1, description="files being translated or kept; a further one may get 429")
     max_kept_file_bytes: int = Field(
         200_000_000,
         ge=1024,
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds for which a translated file is kept")
     file_timeout_s: float = Field(
-        600.0, gt=0, description="seconds for a file from its upload; in /v2/document, from its turn"
+        600.0, gt=0, description="seconds for a file from its upload; in /v2/document, again from its turn"
     )
     file_memory_bytes: int = Field(
         256_000_000, ge=100_000_000, description="bytes of memory that reading or writing one file may take"

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from benchmarks.files import docx, resident_mb, send
 from benchmarks.server_process import HOST, Process
 
-ATTACKER = "127.0.0.1"
+ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
 NUM_IDLE = 2000
 NUM_SLOW = 50
+NUM_SLOW_FILES = 8
+NUM_KEPT_FILES = 101  # one more than MAX_FILES
 FLOOD_S = 5
+FILE_LIMIT_S = 610.0  # longer than FILE_TIMEOUT_S
 # The time limit of a socket. Longer than READ_TIMEOUT_S and READER_STALL_S, after which the server closes a connection.
 WAIT_S = 15.0
 SLOW_MARKDOWN = b"![" * 450_000
@@ -53,13 +56,14 @@ def post(
     path: str = "/v1/translate",
     address: str = ATTACKER,
     headers: Mapping[str, str] = JSON,
+    timeout_s: float = 60,
 ) -> int:
     """Send a translation request on a new connection. Returns the status. Raises OSError and HTTPException.
 
     body: bytes as they are, or a value that is sent as JSON; an object gets a source and a target language. address:
     of the caller.
     """
-    connection = http.client.HTTPConnection(HOST, port, timeout=60, source_address=(address, 0))
+    connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s, source_address=(address, 0))
     if isinstance(body, dict):
         body = {"source": "en", "target": "de", **body}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -253,20 +257,60 @@ def unread_answers(server: Process) -> str:
     return f"{8 - num_open} of 8 are closed after {time_s:.0f} s; memory grows by {largest:.0f} MB"
 
 
+def _form(name: bytes, content: bytes) -> bytes:
+    """The body of an upload, with the boundary x."""
+    fields = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="%b"\r\n\r\n' % name
+    return fields % (b"source", b"en") + fields % (b"target", b"de") + head + content + b"\r\n--x--\r\n"
+
+
+def _upload_slow_file(server: Process, opened: ExitStack) -> None:
+    """Upload Markdown that is slow to parse, on a connection that `opened` closes."""
+    body = _form(b"a.md", SLOW_MARKDOWN)
+    head = b"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+    connection = opened.enter_context(_connect(server))
+    connection.sendall(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+
+
 def slow_file(server: Process) -> str:
     """Upload Markdown that is slow to parse, leave, and upload a good file."""
-    fields = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
-    body = fields % (b"source", b"en") + fields % (b"target", b"de")
-    body += b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.md"\r\n\r\n' + SLOW_MARKDOWN
-    body += b"\r\n--x--\r\n"
-    head = b"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=x\r\n"
     for _ in range(2):
-        with _connect(server) as connection:
-            connection.sendall(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        with ExitStack() as opened:
+            _upload_slow_file(server, opened)
             time.sleep(0.5)
     started_at = time.perf_counter()
     status = send(server, "txt", b"The house is green.")
     return f"a good file then gets {status} after {time.perf_counter() - started_at:.1f} s"
+
+
+def slow_files(server: Process) -> str:
+    """Upload more slow Markdown than there are file workers, stay, and upload a good file from another address."""
+    with ExitStack() as opened:
+        for _ in range(NUM_SLOW_FILES):
+            _upload_slow_file(server, opened)
+        time.sleep(1)
+        started_at = time.perf_counter()
+        status = post(
+            server.port,
+            _form(b"a.txt", b"The house is green."),
+            path="/translate_file",
+            address=NEIGHBOUR,
+            headers={"Content-Type": "multipart/form-data; boundary=x"},
+            timeout_s=FILE_LIMIT_S,
+        )
+    return f"another caller's good file gets {status} after {time.perf_counter() - started_at:.0f} s"
+
+
+def kept_files(server: Process) -> str:
+    """Upload more files than the server keeps, fetch none, and upload one from another address."""
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    body = _form(b"a.txt", b"House.")
+    path = "/translate_file"
+    outcomes = Counter(
+        str(post(server.port, body, path=path, headers=headers)) for _ in range(NUM_KEPT_FILES)
+    )
+    status = post(server.port, body, path=path, address=NEIGHBOUR, headers=headers)
+    return f"{_counts(outcomes)}; another caller's file then gets {status}"
 
 
 def file_bomb(server: Process) -> str:
@@ -303,5 +347,10 @@ ATTACKS = (
     Attack("16 clients, 128 lines each, beam 16", "each caller's share", wide_requests),
     Attack("8 clients that read no answer", "`READER_STALL_S` (here 2 s)", unread_answers),
     Attack("two slow Markdown files whose callers leave", "file workers are killed", slow_file),
+    Attack(f"{NUM_SLOW_FILES} slow Markdown files whose callers stay", "callers take turns", slow_files),
     Attack("a Word file that unpacks to 300 MB", "file worker's limits", file_bomb),
+    # The last one, because the attacker's files then take all places.
+    Attack(
+        f"{NUM_KEPT_FILES} files that nobody fetches", "`MAX_FILES`, of which callers get shares", kept_files
+    ),
 )

@@ -1,8 +1,9 @@
 """Attack a real server over sockets. Show the limit that applies, its effect, and the effect on another caller.
 
-Each attack comes from one address. A neighbour at another address sends a line on a new connection, requests /livez,
-and waits for 50 ms, again and again. Writes JSON; `python -m benchmarks.engine.page` makes the table of
-docs/operations.md. Linux only.
+Each attack comes from one address. A neighbour at another address sends a text on a new connection, requests /livez,
+and waits for 50 ms, again and again. Its texts are in turn a short line, one of some 300 characters, and a line whose
+language the server detects. The server prepares the first on its event loop, and the others on threads. Writes JSON;
+`python -m benchmarks.engine.page` makes the table of docs/operations.md. Linux only.
 
     python -m benchmarks.attacks --output benchmarks/results/attacks.json
 """
@@ -23,14 +24,14 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Self
 
-from benchmarks.attack_cases import ATTACKS, Attack, post
+from benchmarks.attack_cases import ATTACKS, NEIGHBOUR, Attack, post
 from benchmarks.attack_ends import ENDS
 from benchmarks.machine import measured
 from benchmarks.server_process import HOST, NO_CACHE, Process, serve_command
 
 RESULT = Path(__file__).with_name("results") / "attacks.json"
-NEIGHBOUR = "127.0.0.2"
 EVERY_S = 0.05
+LONG_LINE = "The old man walks slowly to the river and looks at the water. " * 5
 PAUSE_S = 1.0  # after an attack, so that the server can close its connections
 SETTINGS = {**NO_CACHE, "files_enabled": "true", "reader_stall_s": "2"}
 
@@ -38,14 +39,14 @@ SETTINGS = {**NO_CACHE, "files_enabled": "true", "reader_stall_s": "2"}
 class Neighbour:
     """Another caller, in a process of its own. A `with` block is the time of an attack.
 
-    times_ms: latencies of its answered lines. num_failures: lines that were not translated, or after which /livez did
+    times_ms: latencies of its answered texts. num_failures: texts that were not translated, or after which /livez did
     not answer 200. Both are set at the end.
     """
 
     def __init__(self, port: int) -> None:
         self._is_over = multiprocessing.Event()
         self._results, results = multiprocessing.Pipe(duplex=False)
-        self._process = multiprocessing.Process(target=_send_lines, args=(port, self._is_over, results))
+        self._process = multiprocessing.Process(target=_send_texts, args=(port, self._is_over, results))
         self.times_ms: list[float] = []
         self.num_failures = 0
 
@@ -59,8 +60,8 @@ class Neighbour:
         self._process.join()
 
 
-def _send_lines(port: int, is_over: Event, results: Connection) -> None:
-    """Send lines and probes until is_over. Sends the times in ms and the number of failures to `results`."""
+def _send_texts(port: int, is_over: Event, results: Connection) -> None:
+    """Send texts and probes until is_over. Sends the times in ms and the number of failures to `results`."""
     times_ms: list[float] = []
     num_failures = 0
     for number in itertools.count():
@@ -68,7 +69,7 @@ def _send_lines(port: int, is_over: Event, results: Connection) -> None:
             break
         started_at = time.perf_counter()
         try:
-            status = post(port, {"text": f"House {number} is green."}, address=NEIGHBOUR)
+            status = post(port, _text(number), address=NEIGHBOUR)
             time_ms = 1000 * (time.perf_counter() - started_at)
             is_alive = _probe(port)
         except (OSError, http.client.HTTPException):
@@ -78,6 +79,16 @@ def _send_lines(port: int, is_over: Event, results: Connection) -> None:
         else:
             num_failures += 1
     results.send((times_ms, num_failures))
+
+
+def _text(number: int) -> dict[str, object]:
+    """The body of the neighbour's request with this number."""
+    bodies: tuple[dict[str, object], ...] = (
+        {"text": f"House {number} is green."},
+        {"text": f"{LONG_LINE}House {number} is green."},
+        {"text": f"House {number} is green.", "source": "auto"},
+    )
+    return bodies[number % len(bodies)]
 
 
 def _probe(port: int) -> bool:

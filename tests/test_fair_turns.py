@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from app.fair_turns import FairTurns
+from app.fair_turns import FairQueue, FairTurns
 
 
 class Tasks:
@@ -100,14 +100,28 @@ def test_a_cancelled_wait_takes_no_place() -> None:
 def test_a_place_for_a_task_that_is_cancelled_meanwhile_goes_to_the_next(is_cancelled_first: bool) -> None:
     async def run() -> None:
         turns = FairTurns(1)
-        await turns.take("a")
-        cancelled = asyncio.create_task(turns.take("b"))
-        following = asyncio.create_task(turns.take("c"))
-        await asyncio.sleep(0)
-        for act in (cancelled.cancel, lambda: turns.give_back("a"))[:: 1 if is_cancelled_first else -1]:
-            act()
+
+        async def take(caller: str) -> None:
+            async with turns.turn(caller):
+                pass
+
+        async with turns.turn("a"):
+            cancelled, following = (asyncio.create_task(take(caller)) for caller in ("b", "c"))
+            await asyncio.sleep(0)
+            if is_cancelled_first:
+                cancelled.cancel()
+        cancelled.cancel()  # else it has the place, but has not run since
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         await asyncio.wait_for(following, 5)
 
     asyncio.run(run())
+
+
+def test_the_first_caller_without_a_place_is_found_among_thousands() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number in range(5000):
+        queue.add(str(number), number)
+    calls = [queue.pop() for _ in range(5000)]
+    assert [found and found[1] for found in calls] == list(range(5000))
+    assert queue.pop() is None

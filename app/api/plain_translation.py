@@ -80,7 +80,7 @@ class PlainTranslator:
         """timeout_s: from a request's arrival to its deadline."""
         self.service = service
         self.limits = limits
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     def languages(self) -> list[str]:
         """Every language served. Raises NotReady."""
@@ -90,14 +90,17 @@ class PlainTranslator:
         """Source and target of every pair. Raises NotReady."""
         return self.service.check_open().pairs
 
-    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
+    async def detect(self, request: Request, texts: Sequence[str]) -> list[Ranked]:
         """The most probable languages of each text with probabilities, in descending order; empty without letters."""
-        return await self.service.check_open().detect(texts)
+        return await self.service.check_open().detect(texts, caller=requester_of(request).share)
 
-    async def source_of(self, text: str, target: str) -> str:
-        """The source language of a text; the target if it needs no translation. Raises NoSuchPair, NotReady."""
+    async def source_of(self, text: str, target: str, *, share: str) -> str:
+        """The source language of a text; the target if it needs no translation. Raises NoSuchPair, NotReady.
+
+        share: that of the request; see `Requester`.
+        """
         try:
-            return await self.service.check_open().source_of(text, target)
+            return await self.service.check_open().source_of(text, target, caller=share)
         except UnsupportedLanguages as error:
             raise NoSuchPair(error.source, target) from error
 
@@ -135,7 +138,7 @@ class PlainTranslator:
             request_id=request_id,
             caller=caller,
             share=share,
-            deadline=received_at + min(self._timeout_s, plain_request.timeout_s or self._timeout_s),
+            deadline=received_at + min(self.timeout_s, plain_request.timeout_s or self.timeout_s),
             text_format=plain_request.text_format,
             splitting=plain_request.splitting,
             xml=plain_request.xml,

@@ -18,6 +18,7 @@ import msgspec
 
 import app
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, PayloadTooLarge
+from app.fair_turns import FairTurns
 from app.file_worker import messages
 from app.files import FileFormat
 from app.observability.logging import log_event
@@ -68,13 +69,16 @@ class _Worker:
 
 
 class FileWorkers:
-    """A pool of at most `num_workers` file workers. `limits` bounds the resources of each file."""
+    """A pool of at most `num_workers` file workers, at which callers take turns.
+
+    limits: bounds the resources of each file.
+    """
 
     def __init__(self, limits: messages.WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
         """No process is started here. idle_s: as IDLE_S."""
         self.limits = limits
         self._idle_s = idle_s
-        self._turns = asyncio.Semaphore(num_workers)
+        self._turns = FairTurns(num_workers)
         self._idle: list[_Worker] = []
         self._working: set[_Worker] = set()
         self._ending: set[asyncio.Task[int | None]] = set()
@@ -84,16 +88,17 @@ class FileWorkers:
         self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
 
     async def read(
-        self, content: bytes, file_format: FileFormat, *, timeout_s: float
+        self, content: bytes, file_format: FileFormat, *, share: str, timeout_s: float
     ) -> list[messages.TextUnit]:
         """The texts to translate, in reading order, split into parts that fit into one request.
 
-        timeout_s: seconds after which the worker is killed; the wait for a free worker counts. A cancellation kills
-        the worker, too. Raises InvalidRequest for a malformed file, with its line or entry, and for a file above
-        `FileLimits`. Raises PayloadTooLarge for a file that needs more memory or CPU time than `limits` allows. Raises
-        DeadlineExceeded, NotReady, and EngineFailure for a bug of the reader.
+        share: the caller whose turn it takes; see `Requester`. timeout_s: seconds after which the worker is killed; the
+        wait for a free worker counts. A cancellation kills the worker, too. Raises InvalidRequest for a malformed file,
+        with its line or entry, and for a file above `FileLimits`. Raises PayloadTooLarge for a file that needs more
+        memory or CPU time than `limits` allows. Raises DeadlineExceeded, NotReady, and EngineFailure for a bug of the
+        reader.
         """
-        answer = await self._ask(messages.ReadRequest(content, file_format), timeout_s)
+        answer = await self._ask(messages.ReadRequest(content, file_format), share, timeout_s)
         assert isinstance(answer, messages.ReadResult)
         return answer.texts
 
@@ -103,6 +108,7 @@ class FileWorkers:
         file_format: FileFormat,
         translations: list[str],
         *,
+        share: str,
         timeout_s: float,
         gap: str = "",
     ) -> bytes:
@@ -110,7 +116,8 @@ class FileWorkers:
 
         gap: what separates the translations of two parts of a text that nothing separates.
         """
-        answer = await self._ask(messages.WriteRequest(content, file_format, translations, gap), timeout_s)
+        message = messages.WriteRequest(content, file_format, translations, gap)
+        answer = await self._ask(message, share, timeout_s)
         assert isinstance(answer, messages.WriteResult)
         return answer.content
 
@@ -125,10 +132,10 @@ class FileWorkers:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _ask(
-        self, message: messages.ToWorker, timeout_s: float
+        self, message: messages.ToWorker, share: str, timeout_s: float
     ) -> messages.ReadResult | messages.WriteResult:
         try:
-            async with asyncio.timeout(timeout_s), self._turns:
+            async with asyncio.timeout(timeout_s), self._turns.turn(share):
                 answer = await self._answer(self._encoder.encode(message))
         except TimeoutError as error:
             raise DeadlineExceeded(f"the file was not read or written within {timeout_s:.0f} s") from error
@@ -230,7 +237,7 @@ def _too_large(limit: str) -> PayloadTooLarge:
 def _environment() -> dict[str, str]:
     """The server's environment with the path of this package, but without settings such as API keys."""
     package = str(Path(app.__file__).resolve().parents[1])
-    # Settings are read in any case.
+    # The case of a setting's name does not matter.
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TRANSDUCE_")}
     others = kept.get("PYTHONPATH")
     return {**kept, "PYTHONPATH": f"{package}{os.pathsep}{others}" if others else package}

@@ -1,4 +1,4 @@
-"""Creates and opens the files of stores, which only their owner may read and write."""
+"""Creates the files of stores, which only their owner may read and write, and says how SQLite opens them."""
 
 from __future__ import annotations
 

@@ -47,6 +47,10 @@ class Languages:
         """Return a resolver among other pairs, with the same detector."""
         return Languages(pairs, self._detector)
 
+    def has(self, detector: LazyDetector | None) -> bool:
+        """Whether this is the detector."""
+        return self._detector is detector
+
     def check(self, source: str | None, target: str) -> None:
         """Raises UnsupportedLanguages if no pair serves a request.
 

@@ -38,7 +38,10 @@ class ModelTranslator(ABC):
     def __init__(
         self, manifest: Manifest, limits: Limits, *, text_threads: TextThreads, detector: LazyDetector | None
     ) -> None:
-        """limits: of one worker of the model. text_threads: of all models. detector: None detects no language."""
+        """limits: of one worker of the model. text_threads: process the texts of all models.
+
+        detector: None detects no language.
+        """
         self.manifest = manifest
         self.version = ModelVersion(manifest.name, manifest.version)
         self.limits = limits

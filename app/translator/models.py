@@ -83,8 +83,11 @@ class Models:
         self.pivoted = find_pivots(self._by_pair, pivots)
         self._direct_languages = Languages(pairs, detector)
         self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
+        # Of the models with an older detector.
         self._languages_of = {
-            model.name: self._languages.of_pairs(model.translator.manifest.language_pairs) for model in served
+            model.name: self._languages.of_pairs(model.translator.manifest.language_pairs)
+            for model in served
+            if not model.translator.languages.has(detector)
         }
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
@@ -164,7 +167,7 @@ class Models:
 
         Also raises InvalidRequest if the request names an unknown model.
         """
-        if len(self) == 1 and request.model is None and not self.pivoted:
+        if len(self) == 1 and request.model is None and not self.pivoted and not self._languages_of:
             return self.default.translate(request)
         return self._translate(request)
 
@@ -214,8 +217,7 @@ class Models:
 
         Raises UnsupportedLanguages, and InvalidRequest if the texts need several or the named one is unknown.
         """
-        is_alone = len(self) == 1 and not self.pivoted
-        if request.source is not None or (is_alone and request.model is None):
+        if self._needs_no_detection(request):
             return self._translator_of(request), request
         languages = await self._resolve(request)
         if request.model is not None:
@@ -230,6 +232,15 @@ class Models:
             )
         translator = translators.pop() if translators else self.likely(None, request.target)
         return translator, request._replace(languages=tuple(languages))
+
+    def _needs_no_detection(self, request: TranslationRequest) -> bool:
+        """Whether the source is known, or one model alone may translate the texts and detects their languages."""
+        if request.source is not None:
+            return True
+        is_alone = len(self) == 1 and not self.pivoted
+        return (is_alone or request.model is not None) and (
+            request.model or self.default.version.name
+        ) not in self._languages_of
 
     def _of_pair(self, source: str, target: str) -> PairTranslator:
         """Return what translates a pair: its first model, or else a pivot. Raises KeyError if nothing does."""
@@ -253,7 +264,7 @@ class Models:
         return self.likely(source, target, name)
 
     async def _translate(self, request: TranslationRequest) -> TranslationResult:
-        if request.source is not None:
+        if self._needs_no_detection(request):
             return await self._translator_of(request).translate(request)
         languages = await self._resolve(request)
         if request.model is not None:
@@ -280,7 +291,7 @@ class Models:
     async def _resolve(self, request: TranslationRequest) -> list[ResolvedLanguage]:
         """Detect the language of each text. Raises InvalidRequest, UnsupportedLanguages."""
         if request.model is not None:
-            known = self._languages_of[self._model_of(None, request.target, request.model).version.name]
+            known = self._languages_of[request.model]
         else:
             known = self._languages if request.pivot else self._direct_languages
         known.check(None, request.target)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.errors import DeadlineExceeded
-from app.fair_turns import FairTurns
+from app.fair_turns import FairQueue
 from app.translator.request import ScoreRequest, TranslationRequest
 
 T = TypeVar("T")
 
 
 class TextThreads(ThreadPoolExecutor):
-    """An executor for texts of all models, at which callers take turns."""
+    """An executor for the texts of all models, at which callers take turns."""
 
     def __init__(self, num_threads: int) -> None:
         super().__init__(num_threads, thread_name_prefix="text")
-        self._turns = FairTurns(num_threads)
+        self._queue: FairQueue[_Work[Any]] = FairQueue()
+        self._lock = threading.Lock()  # for the queue
 
     async def run_for(self, request: TranslationRequest | ScoreRequest, work: Callable[[], T]) -> T:
         """As `run`, in the turn of the request's caller and up to its deadline."""
@@ -31,19 +32,44 @@ class TextThreads(ThreadPoolExecutor):
 
         deadline: seconds of time.monotonic. Work that has begun by then is not interrupted, but its result is dropped.
         """
-        loop = asyncio.get_running_loop()
-
-        def end_turn(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop has ended
-                loop.call_soon_threadsafe(self._turns.give_back, caller)
-
+        waiting = _Work(work)
+        with self._lock:
+            self._queue.add(caller, waiting)
+        self.submit(self._run_next)
         try:
             async with asyncio.timeout_at(deadline) as limit:
-                await self._turns.take(caller)
-                future = self.submit(work)
-                future.add_done_callback(end_turn)
-                return await asyncio.wrap_future(future)
+                return await asyncio.wrap_future(waiting.future)
         except TimeoutError as error:
             if limit.expired():
                 raise DeadlineExceeded("the request's time ran out") from error
             raise
+
+    def _run_next(self) -> None:
+        """Run the next work, which need not be that of the `run` that has submitted this call."""
+        with self._lock:
+            found = self._queue.pop()
+        assert found is not None
+        caller, work = found
+        try:
+            work.run()
+        finally:
+            with self._lock:
+                self._queue.release(caller)
+
+
+class _Work(Generic[T]):
+    """Work that waits for a thread, and the future of its result."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        self._work = work
+
+    def run(self) -> None:
+        """Do the work, unless it is cancelled."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._work())
+        except BaseException as error:  # noqa: BLE001 - the caller of `run` gets it
+            self.future.set_exception(error)
+            del self  # else the error, its traceback, this frame and the future would keep each other alive

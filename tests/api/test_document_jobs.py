@@ -14,11 +14,12 @@ from app.api.files.document_jobs import DocumentJob, DocumentJobs
 from app.api.files.document_store import DocumentLimits, DocumentStatus
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, EngineFailure
-from app.file_worker.messages import WorkerLimits
+from app.file_worker.messages import TextUnit, WorkerLimits
 from app.files import FileFormat
 from app.observability.logging import JsonFormatter
 from app.observability.metrics import REASONS, Metrics
 from app.stores.usage import Usage
+from tests.api.server_process import HANG_TIMEOUT_S
 
 
 def limits_with(timeout_s: float) -> DocumentLimits:
@@ -34,11 +35,11 @@ def limits_with(timeout_s: float) -> DocumentLimits:
 
 def test_a_document_that_is_written_too_late_names_the_limit() -> None:
     plain = cast("PlainTranslator", object())  # a document in the target language needs no translator
-    job = DocumentJob(b"a", FileFormat.TXT, texts=(), source="de", target="de", request_id="1")
+    job = DocumentJob(b"a", FileFormat.TXT, source="de", target="de", request_id="1")
 
     async def run() -> None:
         jobs = DocumentJobs(plain, limits_with(timeout_s=0.001))
-        document = jobs.store.add("", "a.txt", 1)
+        document = jobs.store.add("", "", "a.txt", 1)
         try:
             with pytest.raises(DeadlineExceeded, match=r"^the file was not translated in 0\.001 s$"):
                 await jobs.translate(document, job)
@@ -77,17 +78,21 @@ def test_a_document_that_fails_after_its_upload_is_counted_and_logged_like_a_req
 ) -> None:
     metrics = Metrics()
     plain = cast("PlainTranslator", SimpleNamespace(service=SimpleNamespace(metrics=metrics)))
-    job = DocumentJob(b"a", FileFormat.TXT, texts=(), source="en", target="de", request_id="the-upload")
+    job = DocumentJob(b"a", FileFormat.TXT, source="en", target="de", request_id="the-upload")
+
+    async def read(*_: Any) -> list[TextUnit]:
+        return []
 
     async def fail(*_: Any) -> None:
         raise error
 
     async def run() -> None:
         jobs = DocumentJobs(plain, limits_with(timeout_s=9))
+        monkeypatch.setattr(jobs, "_read_texts", read)
         monkeypatch.setattr(jobs, "_translate", fail)
-        document = jobs.store.add("", "a.txt", 1)
+        document = jobs.store.add("", "", "a.txt", 1)
         try:
-            jobs.start(document, job, await Usage().begin("", 1))
+            await jobs.start({}, document, job, await Usage().begin("", 1), wait_s=HANG_TIMEOUT_S)
             await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
             assert (document.status, document.message) == (DocumentStatus.ERROR, message)
         finally:

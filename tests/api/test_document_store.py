@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.api.files.document_store import DocumentLimits, DocumentStore
+from app.api.files.document_store import BEHIND_RETRY_S, DocumentLimits, DocumentStore, StoredDocument
+from app.errors import Overloaded
 from app.file_worker.messages import WorkerLimits
 from tests.api.server_process import HANG_TIMEOUT_S
 
@@ -36,7 +39,7 @@ def test_a_document_that_is_removed_while_it_is_written_leaves_no_file(
     monkeypatch.setattr(Path, "write_bytes", write_late)
 
     async def run() -> list[Path]:
-        document = store.add("", "a.txt", 1)
+        document = store.add("", "", "a.txt", 1)
         keeping = asyncio.ensure_future(store.keep(document, b"text"))
         assert await asyncio.to_thread(is_writing.wait, HANG_TIMEOUT_S)
         keeping.cancel()
@@ -53,3 +56,129 @@ def test_a_document_that_is_removed_while_it_is_written_leaves_no_file(
         assert asyncio.run(run()) == []
     finally:
         store.close()
+
+
+class Filled:
+    """A store with documents. A document's name is its caller and a number, in capitals if it is in progress."""
+
+    def __init__(self, max_files: int, max_kept_bytes: int) -> None:
+        self.store = DocumentStore(replace(LIMITS, max_files=max_files, max_kept_bytes=max_kept_bytes))
+        self.files: dict[str, StoredDocument] = {}
+
+    async def add(self, name: str, num_bytes: int) -> None:
+        file = self.store.add("", name[0].lower(), name, num_bytes)
+        self.files[name] = file
+        if name.islower():
+            await self.store.keep(file, b"a" * num_bytes)
+
+    @property
+    def left(self) -> list[str]:
+        """The names of the documents that are left. Those that are not in progress are also on disk."""
+        names = [name for name, file in self.files.items() if file.file_id in self.store._files]
+        folder = self.store._folder
+        kept = {path.name for path in folder.path.iterdir()} if folder is not None else set()
+        assert kept == {self.files[name].file_id for name in names if name.islower()}
+        return names
+
+
+def left_after(
+    before: Mapping[str, int], name: str, num_bytes: int, *, max_files: int = 9, max_kept_bytes: int = 100
+) -> list[str]:
+    """The documents that are left after one is added. before: bytes, by name. Raises Overloaded, if none is dropped."""
+
+    async def run() -> list[str]:
+        filled = Filled(max_files, max_kept_bytes)
+        try:
+            for each, size in before.items():
+                await filled.add(each, size)
+            try:
+                await filled.add(name, num_bytes)
+            except Overloaded:
+                assert filled.left == [*before]
+                raise
+            return filled.left
+        finally:
+            filled.store.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        ("a1 a2 a3 b1", "a2 a3 b1 c1"),
+        ("b1 b2 a1 a2 a3", "b1 b2 a2 a3 c1"),
+        ("A1 a2 A3 b1 b2", "A1 A3 b1 b2 c1"),
+        ("A1 A2 A3 b1 b2", "A1 A2 A3 b2 c1"),  # none of the first caller's is finished
+    ],
+)
+def test_a_place_is_taken_from_the_caller_who_has_the_most(before: str, left: str) -> None:
+    documents = dict.fromkeys(before.split(), 1)
+    assert left_after(documents, "c1", 1, max_files=len(documents)) == left.split()
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "retry_after_s"),
+    [
+        ("a1 a2", "a3", LIMITS.ttl_s),
+        ("a1 a2 b1 b2", "a3", LIMITS.ttl_s),
+        ("a1 a2 b1", "b2", LIMITS.ttl_s),  # it would then have more than the other caller
+        ("a1 b1", "c1", LIMITS.ttl_s),
+        ("A1 A2", "c1", BEHIND_RETRY_S),
+    ],
+)
+def test_no_place_is_taken_from_a_caller_who_has_as_few_or_no_finished_document(
+    before: str, name: str, retry_after_s: float
+) -> None:
+    documents = dict.fromkeys(before.split(), 1)
+    with pytest.raises(Overloaded) as refused:
+        left_after(documents, name, 1, max_files=len(documents))
+    assert refused.value.retry_after_s == pytest.approx(retry_after_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("before", "num_bytes", "left"),
+    [
+        ({"a1": 60, "a2": 30}, 20, "a2 b1"),
+        ({"a1": 30, "a2": 30, "a3": 40}, 45, "a3 b1"),
+        ({"a1": 10, "A2": 80}, 20, "A2 b1"),
+        ({"a1": 10, "A2": 80}, 30, None),  # one document is too little
+        ({"a1": 30, "a2": 30, "a3": 40}, 70, None),  # it would then have more than the other caller
+    ],
+)
+def test_bytes_are_taken_from_the_caller_who_has_the_most(
+    before: dict[str, int], num_bytes: int, left: str | None
+) -> None:
+    if left is None:
+        with pytest.raises(Overloaded):
+            left_after(before, "b1", num_bytes)
+    else:
+        assert left_after(before, "b1", num_bytes) == left.split()
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        ({"a1": 40, "a2": 40, "B1": 10}, "a2 b1"),
+        ({"b2": 40, "a1": 30, "B1": 30}, None),  # the caller has more than the other one
+    ],
+)
+def test_bytes_are_taken_for_a_translation_that_is_longer_than_its_document(
+    before: dict[str, int], left: str | None
+) -> None:
+    async def run() -> list[str]:
+        filled = Filled(9, 100)
+        try:
+            for name, num_bytes in before.items():
+                await filled.add(name, num_bytes)
+            await filled.store.keep(filled.files["B1"], b"b" * 50)
+            filled.files["b1"] = filled.files.pop("B1")
+            return filled.left
+        finally:
+            filled.store.close()
+
+    if left is None:
+        with pytest.raises(Overloaded):
+            asyncio.run(run())
+    else:
+        assert asyncio.run(run()) == left.split()

@@ -250,9 +250,10 @@ def models_into_english(
     return Models([ServedModel(script.translator, "fp32") for script in scripts], known), scripts
 
 
+@pytest.mark.parametrize("name", [None, "de-en"])
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_model_that_a_reload_has_kept_serves_with_the_new_detector(
-    tokenizer: Tokenizer, is_stream: bool
+    tokenizer: Tokenizer, is_stream: bool, name: str | None
 ) -> None:
     """One reload adds a model from Luxembourgish, another removes it. Without it the text is detected as German."""
     text = "Moien, ech hunn haut muer net vill Zäit, mee ech kommen de Mëtteg bei dech heem."
@@ -261,7 +262,7 @@ def test_a_model_that_a_reload_has_kept_serves_with_the_new_detector(
     removed = Models([next(iter(both))], LazyDetector(lambda: LanguageDetector(("de", "en"))))
 
     async def translated(models: Models) -> TranslationResult:
-        asked = request([text], source=None, target="en", model="de-en")
+        asked = request([text], source=None, target="en", model=name)
         if not is_stream:
             return await models.translate(asked)
         translator, asked = await models.only_translator(asked)
@@ -269,8 +270,8 @@ def test_a_model_that_a_reload_has_kept_serves_with_the_new_detector(
 
     for models, language in ((alone, "de"), (both, "lb"), (added, "lb"), (removed, "de")):
         assert asyncio.run(models.detect([text], caller=""))[0][0][0] == language
-        if language == "de":
-            assert asyncio.run(translated(models)).translations[0].source == "de"
+        if language == "de" or name is None:
+            assert asyncio.run(translated(models)).translations[0].source == language
             continue
         with pytest.raises(UnsupportedLanguages) as caught:
             asyncio.run(translated(models))

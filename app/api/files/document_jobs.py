@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.types import Scope
 
@@ -23,6 +23,7 @@ from app.api.native.routes import record_usage
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.api.spending import spend_characters
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError, UnsupportedLanguages
+from app.fair_turns import FairTurns
 from app.file_worker.messages import TextUnit
 from app.file_worker.workers import FileWorkers
 from app.files import FileFormat, UnitFormat
@@ -50,29 +51,29 @@ RETURN_DELAY_S = 1.0
 class DocumentJob:
     """A file to translate.
 
-    texts: the texts that a file worker found in it. source: None to detect one language for the whole file.
-    request_id, share: those of the upload; see `Requester`.
+    texts: the texts that a file worker found in it; empty before. source: None to detect one language for the whole
+    file. request_id, share: those of the upload; see `Requester`.
     """
 
     content: bytes
     format: FileFormat
-    texts: Sequence[TextUnit]
     source: str | None
     target: str
     request_id: str
+    texts: Sequence[TextUnit] = ()
     glossary: Glossary | None = None
     share: str = ""
 
 
 class DocumentJobs:
-    """Translates files and stores the results. Only the file workers parse a file."""
+    """Translates files and stores the results. Callers take turns. Only the file workers parse a file."""
 
     def __init__(self, plain: PlainTranslator, limits: DocumentLimits) -> None:
         """plain: the translator. The file workers are started with the first file."""
         self.plain = plain
         self.limits = limits
         self.store = DocumentStore(limits)
-        self._turns = asyncio.Semaphore(limits.num_workers)
+        self._turns = FairTurns(limits.num_workers)
         self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,7 +85,7 @@ class DocumentJobs:
         timeout_s: seconds that it may take, with the wait for a file worker. Raises the errors of `FileWorkers.read`.
         """
         try:
-            return await self._workers.read(content, file_format, timeout_s=timeout_s)
+            return await self._workers.read(content, file_format, share=document.share, timeout_s=timeout_s)
         except BaseException:
             self.store.remove(document)
             self._return_memory(content)
@@ -97,19 +98,35 @@ class DocumentJobs:
 
         Raises the errors of `spend_characters`.
         """
-        document.num_characters = sum(len(text.text) for text in texts)
         try:
-            await spend_characters(scope, self.plain.service.usage, spending, document.num_characters)
+            await self._count(scope, document, texts, spending)
         except BaseException:
             self.store.remove(document)
             raise
 
-    def start(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
-        """Translate in the background, and end `spending`. The state is set in `document`, and the result is stored.
+    async def start(
+        self, scope: Scope, document: StoredDocument, job: DocumentJob, spending: Spending, *, wait_s: float
+    ) -> None:
+        """Read, count and translate a document in the background, and end `spending`.
 
-        No request waits for it, so its time begins with its turn.
+        The state is set in `document`, and the result is stored. No request waits for the translation, so its time
+        begins with its turn. Returns once the texts are read, at the latest after `wait_s`. An error of the reading is
+        raised until then, and later is the document's state. If this raises or is cancelled, nothing goes on in the
+        background, the document is removed, and `spending` does not end.
+        Raises the errors of `read` and `spend_characters`.
         """
-        task = asyncio.create_task(self._run(document, job, spending))
+        reading = asyncio.create_task(self._read_texts(scope, document, job, spending))
+        try:
+            await asyncio.wait({reading}, timeout=wait_s)
+            if reading.done():
+                reading.result()
+        except BaseException:
+            reading.cancel()
+            self.store.remove(document)
+            self._return_memory(job.content)
+            await asyncio.gather(reading, return_exceptions=True)
+            raise
+        task = asyncio.create_task(self._run(document, job, reading, spending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -119,7 +136,10 @@ class DocumentJobs:
         Raises NoSuchPair, and the errors of `Models.translate`, `FileWorkers.write` and `DocumentStore.keep`.
         """
         try:
-            async with asyncio.timeout(document.ends_at - time.monotonic()) as waiting, self._turns:
+            async with (
+                asyncio.timeout(document.ends_at - time.monotonic()) as waiting,
+                self._turns.turn(job.share),
+            ):
                 waiting.reschedule(None)
                 await self._translate(document, job)
         except TimeoutError as error:
@@ -145,10 +165,32 @@ class DocumentJobs:
         await self._workers.close()
         self.store.close()
 
-    async def _run(self, document: StoredDocument, job: DocumentJob, spending: Spending) -> None:
+    async def _read_texts(
+        self, scope: Scope, document: StoredDocument, job: DocumentJob, spending: Spending
+    ) -> list[TextUnit]:
+        texts = await self._workers.read(
+            job.content, job.format, share=job.share, timeout_s=self.limits.timeout_s
+        )
+        await self._count(scope, document, texts, spending)
+        return texts
+
+    async def _count(
+        self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit], spending: Spending
+    ) -> None:
+        document.num_characters = sum(len(text.text) for text in texts)
+        await spend_characters(scope, self.plain.service.usage, spending, document.num_characters)
+
+    async def _run(
+        self,
+        document: StoredDocument,
+        job: DocumentJob,
+        reading: asyncio.Task[list[TextUnit]],
+        spending: Spending,
+    ) -> None:
         try:
             with spending:
-                async with self._turns:
+                job = replace(job, texts=await reading)
+                async with self._turns.turn(job.share):
                     document.ends_at = time.monotonic() + self.limits.timeout_s
                     await self._translate(document, job)
         except NoSuchPair as error:
@@ -173,7 +215,7 @@ class DocumentJobs:
     async def _translate(self, document: StoredDocument, job: DocumentJob) -> None:
         texts = job.texts
         document.status, document.started_at = DocumentStatus.TRANSLATING, time.monotonic()
-        source = job.source or await self._language(texts, job.target)
+        source = job.source or await self._language(job, texts)
         if source != job.target and (source, job.target) not in self.plain.pairs():
             raise NoSuchPair(source, job.target)
         translations = [text.text for text in texts]
@@ -187,7 +229,12 @@ class DocumentJobs:
         left_s = document.ends_at - time.monotonic()
         try:
             content = await self._workers.write(
-                job.content, job.format, translations, timeout_s=left_s, gap=separator(source, job.target)
+                job.content,
+                job.format,
+                translations,
+                share=job.share,
+                timeout_s=left_s,
+                gap=separator(source, job.target),
             )
         except DeadlineExceeded as error:  # its message names left_s, which the caller does not know
             raise self._late() from error
@@ -196,14 +243,14 @@ class DocumentJobs:
     def _late(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"the file was not translated in {self.limits.timeout_s:g} s")
 
-    async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
+    async def _language(self, job: DocumentJob, texts: Sequence[TextUnit]) -> str:
         """The source language of the file; the target if the file needs no translation. Raises NoSuchPair, NotReady."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
             if len(sample) >= MAX_CHARACTERS:
                 break
-        return await self.plain.source_of(sample, target)
+        return await self.plain.source_of(sample, job.target, share=job.share)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
         """Yield batches of texts, as indices. The texts of a batch have one format, and all or none are wrapped.

@@ -1,6 +1,7 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-The documents are in a temporary folder that no other user may read. The server removes the folder when it ends. If it
+If a limit is reached, a caller who holds less than others gets room: their oldest finished documents are dropped. The
+documents are in a temporary folder that no other user may read. The server removes the folder when it ends. If it
 is killed, the next server removes the folder. Every method is called on the event loop; threads read and write the
 bytes.
 """
@@ -12,6 +13,8 @@ import hmac
 import math
 import secrets
 import time
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +24,9 @@ from app.errors import Overloaded
 from app.file_worker.messages import WorkerLimits
 
 FOLDER_PREFIX = "transduce-files-"
+# The Retry-After of a caller who holds fewer documents than another one. It gets room once a document of the other one
+# is finished, of which the time is not known.
+BEHIND_RETRY_S = 10.0
 
 
 class DocumentStatus(StrEnum):
@@ -40,7 +46,8 @@ class DocumentLimits:
     max_files: the most documents in progress or stored.
     max_kept_bytes: the most bytes of all documents.
     ttl_s: seconds for which a document is stored.
-    timeout_s: the most seconds of one document: from its upload, or from its turn if no request waits for the result.
+    timeout_s: the most seconds of one document from its upload. If no request waits for the result, the most seconds of
+        its reading from its upload, and of its translation from its turn.
     worker: the limits of the processes that parse files.
     num_workers: the most documents that are translated at once, and the most file workers.
     """
@@ -58,7 +65,8 @@ class DocumentLimits:
 class StoredDocument:
     """One document.
 
-    file_id, key: 24 random bytes each, in hexadecimal. owner: the caller that uploaded it. name: of the uploaded file.
+    file_id, key: 24 random bytes each, in hexadecimal. owner: the caller that uploaded it. share: see `Requester`.
+    name: of the uploaded file.
     message: the reason for the status ERROR.
     num_characters: code points to translate. num_done: how many of them are translated.
     started_at: when its translation began. ends_at: when its translation fails because it took too long.
@@ -69,6 +77,7 @@ class StoredDocument:
     file_id: str
     key: str
     owner: str
+    share: str
     name: str
     num_bytes: int
     expires_at: float = math.inf
@@ -79,9 +88,14 @@ class StoredDocument:
     started_at: float = field(default_factory=time.monotonic)
     ends_at: float = math.inf
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the status is final."""
+        return self.status in {DocumentStatus.DONE, DocumentStatus.ERROR}
+
 
 class NoSuchDocument(Exception):
-    """No document has this id, or it has expired, has another owner or key, or has no translation."""
+    """No document has this id, or it has expired or was dropped, has another owner or key, or has no translation."""
 
 
 class DocumentStore:
@@ -92,20 +106,15 @@ class DocumentStore:
         self._files: dict[str, StoredDocument] = {}
         self._folder: LockedFolder | None = None
 
-    def add(self, owner: str, name: str, num_bytes: int) -> StoredDocument:
-        """Add a document, whose time begins now. Raises Overloaded if a limit is reached."""
+    def add(self, owner: str, share: str, name: str, num_bytes: int) -> StoredDocument:
+        """Add a document, whose time begins now. Raises Overloaded if a limit is reached and no room can be made."""
         self._sweep()
-        self._check_room(num_bytes)
-        if len(self._files) >= self._limits.max_files:
-            first = min(file.expires_at for file in self._files.values())
-            raise Overloaded(
-                f"{self._limits.max_files} files are in progress or stored already",
-                retry_after_s=max(1.0, min(first - time.monotonic(), self._limits.ttl_s)),
-            )
+        self._make_room(share, num_files=1, num_bytes=num_bytes)
         file = StoredDocument(
             file_id=secrets.token_hex(24),
             key=secrets.token_hex(24),
             owner=owner,
+            share=share,
             name=name,
             num_bytes=num_bytes,
             ends_at=time.monotonic() + self._limits.timeout_s,
@@ -114,9 +123,9 @@ class DocumentStore:
         return file
 
     async def keep(self, file: StoredDocument, content: bytes) -> None:
-        """Store the translation. Raises Overloaded if all documents would then exceed max_kept_bytes."""
+        """Store the translation. Raises Overloaded if there is no room for it and none can be made."""
         self._sweep()
-        self._check_room(len(content) - file.num_bytes)
+        self._make_room(file.share, num_files=0, num_bytes=len(content) - file.num_bytes)
         file.num_bytes = len(content)
         path = self._path(file)
 
@@ -139,9 +148,26 @@ class DocumentStore:
         file.expires_at = time.monotonic() + self._limits.ttl_s
         asyncio.get_running_loop().call_later(self._limits.ttl_s + 0.1, self._sweep)
 
-    def _check_room(self, num_bytes: int) -> None:
-        if sum(file.num_bytes for file in self._files.values()) + num_bytes > self._limits.max_kept_bytes:
-            raise Overloaded("no room is left for files", retry_after_s=self._limits.ttl_s)
+    def _make_room(self, share: str, *, num_files: int, num_bytes: int) -> None:
+        """Drop documents of others until this caller may have so many more. Raises Overloaded, and then drops none."""
+        limits, left = self._limits, dict(self._files)
+        if not _drop(left, share, num_bytes, limits.max_kept_bytes, lambda file: file.num_bytes):
+            raise Overloaded("no room is left for files", retry_after_s=self._retry_after_s(share))
+        if not _drop(left, share, num_files, limits.max_files, lambda _: 1):
+            raise Overloaded(
+                f"{limits.max_files} files are in progress or stored already",
+                retry_after_s=self._retry_after_s(share),
+            )
+        for file in [file for file in self._files.values() if file.file_id not in left]:
+            self.remove(file)
+
+    def _retry_after_s(self, share: str) -> float:
+        """Seconds until the first document expires. BEHIND_RETRY_S at most, if another caller holds more documents."""
+        held = Counter(file.share for file in self._files.values())
+        first = min((file.expires_at for file in self._files.values()), default=math.inf)
+        is_behind = max(held.values(), default=0) > held[share] + 1
+        longest_s = BEHIND_RETRY_S if is_behind else self._limits.ttl_s
+        return max(1.0, min(first - time.monotonic(), longest_s))
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> StoredDocument:
         """The owner's document with this id. key: the document's key; None to skip its check. Raises NoSuchDocument."""
@@ -183,3 +209,35 @@ class DocumentStore:
         now = time.monotonic()
         for file in [file for file in self._files.values() if file.expires_at <= now]:
             self.remove(file)
+
+
+def _drop(
+    files: dict[str, StoredDocument],
+    share: str,
+    amount: int,
+    limit: int,
+    size_of: Callable[[StoredDocument], int],
+) -> bool:
+    """Remove finished documents from `files` until this caller may have `amount` more; False if that is impossible.
+
+    limit: of the sizes of all documents. The next document is the oldest finished one of the caller who holds the most,
+    of those who have finished ones and hold more than this caller is going to.
+    """
+    held: Counter[str] = Counter()
+    for file in files.values():
+        held[file.share] += size_of(file)
+    finished: dict[str, deque[StoredDocument]] = {}
+    for file in sorted(files.values(), key=lambda file: file.expires_at):
+        if file.is_finished and size_of(file):
+            finished.setdefault(file.share, deque()).append(file)
+    while held.total() + amount > limit:
+        callers = [each for each in finished if held[each] > held[share] + amount]
+        if not callers:
+            return False
+        caller = max(callers, key=held.__getitem__)
+        file = finished[caller].popleft()
+        if not finished[caller]:
+            del finished[caller]
+        held[caller] -= size_of(file)
+        del files[file.file_id]
+    return True

@@ -15,7 +15,7 @@ from app.api.http.auth import ApiKeys
 from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
-from app.api.http.middleware import caller_address
+from app.api.http.middleware import requester_of
 from app.api.http.validation import validate
 from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair
@@ -77,12 +77,12 @@ async def _translate_upload(
     request: Request, jobs: DocumentJobs, upload: Upload, spending: Spending
 ) -> StoredDocument:
     """Translate a file and store the result. Raises InvalidRequest, DialectError, and the errors of `DocumentJobs`."""
-    caller = request.state.caller
+    requester = requester_of(request)
     body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
     source = None if body.source == "auto" else require_served(body.source, jobs.plain)
     target = require_served(body.target, jobs.plain)
     file_format = known_format(upload.name)
-    document = jobs.store.add(caller, upload.name, len(upload.content))
+    document = jobs.store.add(requester.caller, requester.share, upload.name, len(upload.content))
     reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
     texts = await while_connected(request, reading)
     await jobs.spend_characters(request.scope, document, texts, spending)
@@ -92,8 +92,8 @@ async def _translate_upload(
         texts=texts,
         source=source,
         target=target,
-        request_id=request.state.request_id,
-        share=caller or caller_address(request.scope),
+        request_id=requester.request_id,
+        share=requester.share,
     )
     try:
         await while_connected(request, jobs.translate(document, job))

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from app.api.http.validation import RequestBody, TolerantBody
+from app.api.v2.models import NotOffered
 from app.text.parsed_text import TextFormat
 
 MAX_ID_CHARACTERS = 256
@@ -58,7 +59,14 @@ class InferParameters(RequestBody):
         return {key: item for key, item in value.items() if key not in _IGNORED}
 
 
-class TensorParameters(TolerantBody):
+class SendingParameters(TolerantBody):
+    """The parameters of an input or output that would change what is read or returned. They are refused."""
+
+    classification: NotOffered = None
+    shared_memory_region: NotOffered = None
+
+
+class TensorParameters(SendingParameters):
     """How the input tensor is sent."""
 
     binary_data_size: Annotated[
@@ -83,7 +91,7 @@ class InferTensor(TolerantBody):
     ] = None
 
 
-class OutputParameters(TolerantBody):
+class OutputParameters(SendingParameters):
     """How an output is sent."""
 
     binary_data: bool | None = None

@@ -190,8 +190,8 @@ async def build_answer(
 ) -> object:
     """Return the result of `build`.
 
-    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread. Raises
-    DeadlineExceeded then.
+    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread.
+    There it raises DeadlineExceeded if the request's deadline passes.
     """
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     if not is_long:

@@ -16,7 +16,7 @@ from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_fields
-from app.api.http.middleware import caller_address
+from app.api.http.middleware import requester_of
 from app.api.http.validation import validate
 from app.api.openapi import OCTETS, operation
 from app.api.spending import begin_spending
@@ -25,7 +25,6 @@ from app.api.v2.models import V2DocumentBody, V2DocumentHandle, V2DocumentKeyBod
 from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, check_formality, stored_glossary
 from app.errors import InvalidRequest
 from app.files import format_of
-from app.stores.usage import Spending
 
 UPLOAD = operation(
     TAG,
@@ -61,21 +60,20 @@ def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
         service.check_open()
         spending = await begin_spending(request.scope, service.usage, 0)
         try:
-            document, job = await _read_job(request, jobs, spending)
+            document, job = await _read_job(request, jobs)
+            starting = jobs.start(request.scope, document, job, spending, wait_s=jobs.plain.timeout_s)
+            await while_connected(request, starting)
         except BaseException as error:
             spending.end(error)
             raise
-        jobs.start(document, job, spending)
         answer: V2DocumentHandle = {"document_id": document.file_id, "document_key": document.key}
         return OrjsonResponse(answer)
 
     _add_document_routes(router, jobs)
 
 
-async def _read_job(
-    request: Request, jobs: DocumentJobs, spending: Spending
-) -> tuple[StoredDocument, DocumentJob]:
-    """Read an upload. Raises DialectError, and the errors of `read_upload` and `DocumentJobs`."""
+async def _read_job(request: Request, jobs: DocumentJobs) -> tuple[StoredDocument, DocumentJob]:
+    """Read an upload. Raises DialectError, NotReady, Overloaded, and the errors of `read_upload`."""
     service = jobs.plain.service
     form = await service.while_open(read_upload(request, max_bytes=jobs.limits.max_file_bytes))
     body = validate(V2DocumentBody, {**form.fields, "file": form.content})
@@ -83,26 +81,21 @@ async def _read_job(
     if source not in {None, target} and (source, target) not in jobs.plain.pairs():
         raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
     check_formality(body.formality, target)
-    caller = request.state.caller
-    glossary = await stored_glossary(jobs.plain, caller, body.glossary_id, (source, target))
+    requester = requester_of(request)
+    glossary = await stored_glossary(jobs.plain, requester.caller, body.glossary, (source, target))
     name = body.filename or form.name
     file_format = known_format(name)
     if body.output_format and format_of(f"file.{body.output_format}") != file_format:
         raise InvalidRequest("output_format must be the format of the uploaded file", field="output_format")
-    document = jobs.store.add(caller, name, len(form.content))
-    # Like every other response but that of /translate_file, this one comes within max_timeout_s.
-    reading = jobs.read(document, form.content, file_format, timeout_s=jobs.plain.limits.max_timeout_s)
-    texts = await while_connected(request, reading)
-    await jobs.spend_characters(request.scope, document, texts, spending)
+    document = jobs.store.add(requester.caller, requester.share, name, len(form.content))
     job = DocumentJob(
         content=form.content,
         format=file_format,
-        texts=texts,
         source=source,
         target=target,
-        request_id=request.state.request_id,
+        request_id=requester.request_id,
         glossary=glossary,
-        share=caller or caller_address(request.scope),
+        share=requester.share,
     )
     return document, job
 

@@ -51,14 +51,6 @@ def _refuse(value: object) -> object:
     return value
 
 
-def _check_source(glossary: str | None, source: str) -> None:
-    """Check that a request with a glossary names its source language. Raises PydanticCustomError."""
-    if glossary is not None and not source:
-        raise PydanticCustomError(
-            INVALID_BODY, "source_lang is required with a glossary", {"field": "source_lang"}
-        )
-
-
 Switch = Annotated[bool, BeforeValidator(_to_bool)]
 Tags = Annotated[
     list[Annotated[str, Field(max_length=MAX_TAG_CHARACTERS)]],
@@ -92,7 +84,41 @@ class V2Body(TolerantBody):
     missing_message: ClassVar[str] = "{field} is required"
 
 
-class V2TranslateBody(V2Body):
+class V2TranslationBody(V2Body):
+    """The fields that texts and documents have in common."""
+
+    source_lang: SourceLanguage = ""
+    target_lang: RequiredLanguage
+    formality: Formality = None
+    glossary_id: GlossaryId = None
+    glossary_ids: Annotated[
+        list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
+    ] = Field(default_factory=list)
+    translation_memory_threshold: Ignored = None
+    custom_instructions: NotOffered = None
+    style_id: NotOffered = None
+    translation_memory_id: NotOffered = None
+
+    @property
+    def glossary(self) -> str | None:
+        """The stored glossary's id, from either field."""
+        return self.glossary_id if self.glossary_id is not None else next(iter(self.glossary_ids), None)
+
+    @model_validator(mode="after")
+    def _check_glossary(self) -> Self:
+        """Check that there is at most one glossary, and that the source language is named with it."""
+        if len(self.glossary_ids) + (self.glossary_id is not None) > 1:
+            raise PydanticCustomError(
+                INVALID_BODY, "at most one glossary is used in a request", {"field": "glossary_ids"}
+            )
+        if self.glossary is not None and not self.source_lang:
+            raise PydanticCustomError(
+                INVALID_BODY, "source_lang is required with a glossary", {"field": "source_lang"}
+            )
+        return self
+
+
+class V2TranslateBody(V2TranslationBody):
     """The body of POST /v2/translate."""
 
     text: Annotated[
@@ -100,8 +126,6 @@ class V2TranslateBody(V2Body):
         OneOrMore("max_items", "max_item_characters"),
         Field(description="one text, or several"),
     ]
-    source_lang: SourceLanguage = ""
-    target_lang: RequiredLanguage
     split_sentences: Annotated[
         Literal["0", "1", "nonewlines"] | None,
         BeforeValidator(_to_string),
@@ -111,11 +135,6 @@ class V2TranslateBody(V2Body):
         ),
     ] = None
     preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
-    formality: Formality = None
-    glossary_id: GlossaryId = None
-    glossary_ids: Annotated[
-        list[str], BeforeValidator(_to_list), Field(description="at most one id, instead of glossary_id")
-    ] = Field(default_factory=list)
     tag_handling: Annotated[
         Literal["xml", "html"] | None,
         BeforeValidator(_to_none),
@@ -140,29 +159,15 @@ class V2TranslateBody(V2Body):
     ] = None
     context: Ignored = None
     show_billed_characters: Ignored = None
-    translation_memory_threshold: Ignored = None
-    custom_instructions: NotOffered = None
-    style_id: NotOffered = None
-    translation_memory_id: NotOffered = None
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts."""
         return as_texts(self.text)
 
-    @property
-    def glossary(self) -> str | None:
-        """The stored glossary's id, from either field."""
-        return self.glossary_id if self.glossary_id is not None else next(iter(self.glossary_ids), None)
-
     @model_validator(mode="after")
-    def _check_together(self, info: ValidationInfo[RequestLimits]) -> Self:
+    def _check_texts(self, info: ValidationInfo[RequestLimits]) -> Self:
         check_total({"text": self.texts}, info.context.max_request_characters)
-        if len(self.glossary_ids) + (self.glossary_id is not None) > 1:
-            raise PydanticCustomError(
-                INVALID_BODY, "at most one glossary is used in a request", {"field": "glossary_ids"}
-            )
-        _check_source(self.glossary, self.source_lang)
         return self
 
 
@@ -191,21 +196,12 @@ class V2GlossaryBody(V2Body):
     ]
 
 
-class V2DocumentBody(V2Body):
+class V2DocumentBody(V2TranslationBody):
     """The form of POST /v2/document."""
 
     file: UploadedFile
-    source_lang: SourceLanguage = ""
-    target_lang: RequiredLanguage
     filename: Annotated[str, Field(description="replaces the uploaded file's own name")] = ""
-    formality: Formality = None
-    glossary_id: GlossaryId = None
     output_format: Annotated[str, Field(description="the file's own format; others are refused")] = ""
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        _check_source(self.glossary_id, self.source_lang)
-        return self
 
 
 class V2DocumentKeyBody(V2Body):

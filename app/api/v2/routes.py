@@ -15,7 +15,7 @@ from app.api.http.json_body import JSON
 from app.api.http.validation import validate
 from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslation, PlainTranslator
-from app.api.v2.languages import base_of, read_languages, source_rows, target_rows
+from app.api.v2.languages import base_of, base_pair, read_languages, source_rows, target_rows
 from app.api.v2.models import (
     V2Error,
     V2Language,
@@ -196,8 +196,8 @@ async def stored_glossary(
 ) -> Glossary | None:
     """Return the glossary with this id; None without an id.
 
-    Raises DialectError if the owner has no such glossary, or if it is for other languages. Raises NotReady if the store
-    cannot be read.
+    Regions and scripts are ignored. Raises DialectError if the owner has no such glossary, or if it is for other
+    languages. Raises NotReady if the store cannot be read.
     """
     if not glossary_id:
         return None
@@ -208,9 +208,9 @@ async def stored_glossary(
         raise DialectError(404, f"glossary_id: {error}") from error
     except GlossaryStoreError as error:
         raise NotReady("the glossaries cannot be read now") from error
-    if (stored.source_language, stored.target_language) != pair:
-        languages = f"{stored.source_language.upper()} to {stored.target_language.upper()}"
-        raise DialectError(400, f"glossary_id: this glossary is for {languages}")
+    source, target = base_pair((stored.source_language, stored.target_language))
+    if base_pair((pair[0] or "", pair[1])) != (source, target):
+        raise DialectError(400, f"glossary_id: this glossary is for {source} to {target}")
     return glossary
 
 

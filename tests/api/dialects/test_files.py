@@ -222,38 +222,6 @@ def test_a_key_in_the_form_counts_before_a_header(guarded: ServerProcess) -> Non
         assert post(http, "a.txt", b"a", api_key="").status_code == 200
 
 
-def test_a_document_and_a_text_have_the_same_options(guarded: ServerProcess) -> None:
-    with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
-        glossary = {"name": "a", "source_lang": "EN", "target_lang": "DE", "entries": "a\tb"}
-        made = http.post("/v2/glossaries", json={**glossary, "entries_format": "tsv"}).json()["glossary_id"]
-        options = [
-            ({"glossary_id": made}, "source_lang is required with a glossary"),
-            ({"glossary_id": made, "source_lang": "EN"}, None),
-            ({"glossary_id": "", "formality": ""}, None),
-            ({"formality": "PREFER_MORE"}, None),
-            ({"formality": "default"}, None),
-            (
-                {"formality": "more"},
-                "formality is not supported for target language DE; prefer_more is accepted",
-            ),
-            (
-                {"formality": "invalid"},
-                "formality must be one of default, more, less, prefer_more, prefer_less",
-            ),
-        ]
-        for fields, message in options:
-            form = {"target_lang": "DE", **fields}
-            answers = [
-                http.post("/v2/translate", data={**form, "text": "Anna."}),
-                http.post("/v2/document", data=form, files={"file": ("a.txt", b"Anna.")}),
-            ]
-            for answer in answers:
-                if message is None:
-                    assert answer.status_code == 200, answer.text
-                else:
-                    assert (answer.status_code, answer.json()) == (400, {"message": message})
-
-
 def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
     mine, theirs = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER_KEY}"}
     with guarded.client() as http:

@@ -170,6 +170,19 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"inputs": [tensor(["a"], parameters={"binary_data_size": 5})]}, 400, "has its data twice"),
     ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "must be one of translation, source_lang"),
     ({"inputs": [tensor(["a"])], "outputs": {"name": "x"}}, 400, "outputs must be an array"),
+    (
+        {
+            "inputs": [tensor(["a"])],
+            "outputs": [{"name": "translation", "parameters": {"classification": 2}}],
+        },
+        400,
+        r"outputs\[0\].parameters.classification is not offered here",
+    ),
+    (
+        {"inputs": [tensor(["a"], parameters={"shared_memory_region": "r", "shared_memory_byte_size": 9})]},
+        400,
+        r"inputs\[0\].parameters.shared_memory_region is not offered here",
+    ),
     ({"inputs": [tensor(["a"])], "parameters": {"voice": "low"}}, 400, "a field of parameters is not known"),
     ({"inputs": [tensor(["a"])], "parameters": {"target": "fr"}}, 400, "target must be one of de, en"),
     ({"inputs": [tensor(["a"])], "parameters": {"format": "pdf"}}, 400, "format must be one of text"),

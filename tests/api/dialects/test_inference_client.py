@@ -74,3 +74,11 @@ def test_errors(client: Any) -> None:
     assert caught.value.status() == "404"
     with pytest.raises(InferenceServerException, match="target must be one of"):
         client.infer(MODEL, inputs(is_binary=True), parameters={"source": "en", "target": "fr"})
+
+
+def test_what_is_not_offered(client: Any) -> None:
+    sent, output = inputs(is_binary=True), protocol.InferRequestedOutput("translation")
+    output.set_shared_memory("region", 100)
+    for each in (output, protocol.InferRequestedOutput("translation", class_count=2)):
+        with pytest.raises(InferenceServerException, match="is not offered here"):
+            client.infer(MODEL, sent, outputs=[each])
