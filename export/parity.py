@@ -70,6 +70,11 @@ def one_shot_log_probabilities(model: Transformer, pair: ParityPair) -> Floats:
     return log_probabilities[len(pair.start) - 1 :]
 
 
+def one_shots_of(model: Transformer, pairs: Sequence[ParityPair]) -> list[Floats]:
+    """PyTorch's log-probabilities of each pair, to compare several runners with; see `one_shot_log_probabilities`."""
+    return [one_shot_log_probabilities(model, pair) for pair in pairs]
+
+
 def distributions_of(
     runner: Runner, ids: Sequence[int] | Int32s, positions: Sequence[int] | Int32s
 ) -> Floats:
@@ -105,36 +110,47 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> l
     return [np.stack(rows) for rows in found]
 
 
-def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if a value is NaN."""
+def largest_difference(one_shots: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]) -> float:
+    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if a value is NaN.
+
+    one_shots: PyTorch's log-probabilities of the pairs.
+    """
     differences = [
-        np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot_log_probabilities(model, pair), LEAST)).max()
-        for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
+        np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot, LEAST)).max()
+        for stepwise, one_shot in zip(stepwise_log_probabilities(runner, pairs), one_shots, strict=True)
     ]
     return float(np.max(differences))
 
 
 def summed_differences(
-    model: Transformer, runner: Runner, pairs: Sequence[ParityPair]
+    one_shots: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]
 ) -> tuple[npt.NDArray[np.float64], int]:
     """The sum of each subword's differences over all positions, (vocab_size,), and the number of positions."""
-    sums, num_positions = np.zeros(model.config.vocab_size), 0
-    for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
-        one_shot = one_shot_log_probabilities(model, pair)
+    sums, num_positions = np.zeros(one_shots[0].shape[-1]), 0
+    for stepwise, one_shot in zip(stepwise_log_probabilities(runner, pairs), one_shots, strict=True):
         sums += np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot, LEAST)).sum(0)
         num_positions += len(one_shot)
     return sums, num_positions
 
 
-def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The mean difference from PyTorch of a target subword's log-probability, end tokens included."""
-    differences: list[Floats] = []
+def target_scores(model: Transformer, pairs: Sequence[ParityPair]) -> list[Floats]:
+    """PyTorch's log-probability of each pair's target subwords and end token: (len(target) + 1,) each."""
+    return [_of_targets(one_shot_log_probabilities(model, pair), pair) for pair in pairs]
+
+
+def mean_target_difference(scores: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]) -> float:
+    """The mean difference from PyTorch's `target_scores` of a target subword's log-probability."""
     num_rows = runner.limits.num_rows
     batches = (pairs[first : first + num_rows] for first in range(0, len(pairs), num_rows))
     found = (rows for batch in batches for rows in stepwise_log_probabilities(runner, batch))
-    for stepwise, pair in zip(found, pairs, strict=True):
-        columns = np.append(pair.target, EOS_ID)
-        positions = np.arange(len(columns))
-        one_shot = one_shot_log_probabilities(model, pair)
-        differences.append(np.abs(stepwise[positions, columns] - one_shot[positions, columns]))
+    differences = [
+        np.abs(_of_targets(stepwise, pair) - expected)
+        for stepwise, pair, expected in zip(found, pairs, scores, strict=True)
+    ]
     return float(np.concatenate(differences).mean())
+
+
+def _of_targets(log_probabilities: Floats, pair: ParityPair) -> Floats:
+    columns = np.append(pair.target, EOS_ID)
+    found: Floats = log_probabilities[np.arange(len(columns)), columns]
+    return found

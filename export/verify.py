@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
@@ -16,6 +17,7 @@ from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
+from app.runtime.interface import Floats
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import dimensions_of, file_entries, write_variant
@@ -33,8 +35,10 @@ from export.parity import (
     ParityPair,
     largest_difference,
     mean_target_difference,
+    one_shots_of,
     random_pairs,
     summed_differences,
+    target_scores,
 )
 from export.report import Check, Report
 from export.verify_scores import Scorer
@@ -124,6 +128,43 @@ def _name(check: str, kernels: Kernels) -> str:
     return f"{check}, native kernels" if kernels == "native" else check
 
 
+@dataclass
+class _Compared:
+    """The log-probabilities of a runner on random batches. PyTorch scores a pair in one forward pass, it step by step.
+
+    is_rounded: whether only PyTorch's weights are rounded to fp16. largest: the largest difference so far. sums: those
+    of each subword's differences at num_positions positions. For int8 there are only these two.
+    """
+
+    precision: Precision
+    kernels: Kernels
+    runner: LoadedRunner
+    is_rounded: bool = False
+    largest: float = 0.0
+    sums: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    num_positions: int = 0
+
+    def add(self, one_shots: Sequence[Floats], pairs: Sequence[ParityPair]) -> None:
+        """Compare one more batch. one_shots: PyTorch's log-probabilities of the pairs."""
+        if self.precision == "int8":
+            sums, num_positions = summed_differences(one_shots, self.runner, pairs)
+            self.sums, self.num_positions = self.sums + sums, self.num_positions + num_positions
+        else:
+            largest = largest_difference(one_shots, self.runner, pairs)
+            self.largest = float(np.maximum(self.largest, largest))  # NaN if one of them is
+
+    def check(self) -> Check:
+        name = f"{self.precision} log-probabilities" + ", the bundle's own graphs" * self.is_rounded
+        if self.precision == "int8":
+            value, limit = float(np.max(self.sums / self.num_positions)), MAX_SUBWORD_DIFFERENCE
+            detail = f"the worst subword's differs by {value:.3f} on average, limit {limit}"
+        else:
+            value, limit = self.largest, TOLERANCES["fp16" if self.is_rounded else self.precision]
+            num_pairs = NUM_BATCHES * PAIRS_A_BATCH
+            detail = f"largest difference {value:.1e}, limit {limit:.0e}, {num_pairs} ragged pairs"
+        return Check(_name(name, self.kernels), value <= limit, detail, value, limit)
+
+
 class _Verification:
     """The comparisons of one bundle with one model."""
 
@@ -169,31 +210,36 @@ class _Verification:
 
     def checks(self) -> Iterator[Check]:
         """Comparisons that need no test set, with all kernels that can run on this machine."""
+        yield from self._log_probabilities()
+        expected = {beam_size: self._searched(beam_size) for beam_size in (1, 4)}
         for kernels, runner in self._references.items():
-            yield self._log_probabilities("fp32", kernels, runner)
-        yield from self._log_probabilities_of_variants()
-        for kernels, runner in self._references.items():
-            for beam_size in (1, 4):
-                yield self._same_ids(beam_size, kernels, runner)
+            for beam_size, ids in expected.items():
+                yield self._same_ids(beam_size, ids, kernels, runner)
         for (precision, kernels), runner in self._runners.items():
             yield self._golden(precision, kernels, runner)
+        pairs = self._golden_pairs()
+        scores = target_scores(self._model, pairs)
         for (precision, kernels), runner in self._runners.items():
             if precision == "int8":
-                yield self._golden_scores(kernels, runner)
+                yield self._golden_scores(scores, pairs, kernels, runner)
                 yield self._alone_and_batched(kernels, runner)
 
-    def _log_probabilities_of_variants(self) -> Iterator[Check]:
+    def _log_probabilities(self) -> Iterator[Check]:
         """Comparisons on random batches. The own fp32 graphs are left out if they are the reference."""
-        for (precision, kernels), runner in self._runners.items():
-            if precision == "int8":
-                yield self._subwords(kernels, runner)
-            elif precision == "fp16":
-                yield self._log_probabilities(precision, kernels, runner)
-            elif self._is_rounded:
-                yield self._log_probabilities(precision, kernels, runner, is_rounded=True)
+        compared = [_Compared("fp32", kernels, runner) for kernels, runner in self._references.items()]
+        compared += [
+            _Compared(precision, kernels, runner, is_rounded=precision == "fp32")
+            for (precision, kernels), runner in self._runners.items()
+            if precision != "fp32" or self._is_rounded
+        ]
+        for pairs in self._random_batches():
+            one_shots = one_shots_of(self._model, pairs)
+            for each in compared:
+                each.add(one_shots, pairs)
+        yield from (each.check() for each in compared)
 
     def _random_batches(self) -> Iterator[list[ParityPair]]:
-        """The same NUM_BATCHES batches in every call."""
+        """The same NUM_BATCHES batches in every run."""
         random_numbers = np.random.default_rng(self._options.seed)
         manifest = self._bundle.manifest
         longest = min(MAX_RANDOM_LENGTH, manifest.max_source_length, manifest.max_target_length)
@@ -207,61 +253,44 @@ class _Verification:
             )
             yield [replace(pair, start_id=self._golden_sources[0].start_id) for pair in pairs]
 
-    def _log_probabilities(
-        self, precision: Precision, kernels: Kernels, runner: LoadedRunner, *, is_rounded: bool = False
-    ) -> Check:
-        """Compare log-probabilities on random batches: the runner step by step, PyTorch in one forward pass.
-
-        is_rounded: whether only PyTorch's weights are rounded to fp16.
-        """
-        value = 0.0
-        for pairs in self._random_batches():
-            value = float(np.maximum(value, largest_difference(self._model, runner, pairs)))
-        limit = TOLERANCES["fp16" if is_rounded else precision]
-        detail = (
-            f"largest difference {value:.1e}, limit {limit:.0e}, {NUM_BATCHES * PAIRS_A_BATCH} ragged pairs"
-        )
-        name = f"{precision} log-probabilities" + ", the bundle's own graphs" * is_rounded
-        return Check(_name(name, kernels), value <= limit, detail, value, limit)
-
-    def _subwords(self, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare int8's log-probabilities of each subword, in the mean over the positions of the random batches."""
-        found = [summed_differences(self._model, runner, pairs) for pairs in self._random_batches()]
-        means = sum(sums for sums, _ in found) / sum(number for _, number in found)
-        value, limit = float(np.max(means)), MAX_SUBWORD_DIFFERENCE
-        detail = f"the worst subword's differs by {value:.3f} on average, limit {limit}"
-        return Check(_name("int8 log-probabilities", kernels), value <= limit, detail, value, limit)
-
-    def _same_ids(self, beam_size: int, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare the reference search in PyTorch with the engine over the fp32 graphs, on the golden sentences."""
-        decoding = self._bundle.manifest.decoding
-        different = 0
+    def _searched(self, beam_size: int) -> list[tuple[int, ...]]:
+        """The ids of the reference search in PyTorch, for each golden sentence."""
+        decoding, found = self._bundle.manifest.decoding, []
+        formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
         for golden in self._golden_sources:
-            source, start_id = golden.ids, golden.start_id
-            start = (BOS_ID,) if start_id is None else (BOS_ID, start_id)
-            model = Started(self._model, start)
-            limit = min(self._bundle.manifest.max_target_length - 1, len(source) + EXTRA_TARGET_LENGTH)
-            formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
-            alpha = decoding.alpha
+            start = (BOS_ID,) if golden.start_id is None else (BOS_ID, golden.start_id)
+            model, limit = Started(self._model, start), self._longest(golden)
             if beam_size == 1:
-                expected = greedy_search(
-                    model, source, max_target_length=limit, alpha=alpha, formula=formula
-                ).ids
+                best = greedy_search(
+                    model, golden.ids, max_target_length=limit, alpha=decoding.alpha, formula=formula
+                )
             else:
-                expected = beam_search(
-                    *(model, source),
+                best, *_ = beam_search(
+                    *(model, golden.ids),
                     beam_size=beam_size,
                     max_target_length=limit,
-                    alpha=alpha,
+                    alpha=decoding.alpha,
                     formula=formula,
-                )[0].ids
+                )
+            found.append(best.ids)
+        return found
+
+    def _longest(self, golden: GoldenSource) -> int:
+        return min(self._bundle.manifest.max_target_length - 1, len(golden.ids) + EXTRA_TARGET_LENGTH)
+
+    def _same_ids(
+        self, beam_size: int, expected: Sequence[tuple[int, ...]], kernels: Kernels, runner: LoadedRunner
+    ) -> Check:
+        """Compare the ids of `_searched` with those of the engine over the fp32 graphs."""
+        decoding, different = self._bundle.manifest.decoding, 0
+        for golden, ids in zip(self._golden_sources, expected, strict=True):
             search = DecodingOptions(
                 beam_size=beam_size,
                 length_penalty=decoding.length_penalty,
-                alpha=alpha,
-                max_target_length=limit,
+                alpha=decoding.alpha,
+                max_target_length=self._longest(golden),
             )
-            different += translate_ids(runner, [source], search, starts=[start_id]) != [expected]
+            different += translate_ids(runner, [golden.ids], search, starts=[golden.start_id]) != [ids]
         detail = f"{different} of {len(self._golden_sources)} golden sentences differ from PyTorch's"
         return Check(_name(f"fp32 ids, beam {beam_size}", kernels), different == 0, detail, different, 0)
 
@@ -319,18 +348,24 @@ class _Verification:
         """The start token of a golden sentence's pair, if it has one."""
         return start_id_of(self._target_tokenizer, self._bundle.manifest.language_pairs[line.pair])
 
-    def _golden_scores(self, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Compare the scores of int8's golden translations with PyTorch's scores of them."""
-        pairs = [
+    def _golden_pairs(self) -> list[ParityPair]:
+        """The golden sentences with their int8 translations; none without an int8 variant."""
+        lines = self._bundle.golden if "int8" in self._bundle.manifest.variants else ()
+        return [
             ParityPair(
                 np.array(self._ids_of(line), np.int32),
                 np.array(line.ids["int8"], np.int32),
                 first_step=0,
                 start_id=self._start_id_of(line),
             )
-            for line in self._bundle.golden
+            for line in lines
         ]
-        value = mean_target_difference(self._model, runner, pairs)
+
+    def _golden_scores(
+        self, scores: Sequence[Floats], pairs: Sequence[ParityPair], kernels: Kernels, runner: LoadedRunner
+    ) -> Check:
+        """Compare the scores of int8's golden translations with PyTorch's scores of them."""
+        value = mean_target_difference(scores, runner, pairs)
         detail = f"a subword's log-probability differs by {value:.3f} on average, limit {MAX_MEAN_DIFFERENCE}"
         name, limit = _name("int8 golden scores", kernels), MAX_MEAN_DIFFERENCE
         return Check(name, value <= limit, detail, value, limit)

@@ -1,4 +1,4 @@
-"""Reference search without a cache. It is slow and simple. The engine's plain searches are tested against it.
+"""Reference search that repeats all steps for each subword. It is slow and simple. The engine is tested against it.
 
 Beam search is as in section 6.1 of the paper. `beam_size` hypotheses are live, scores are divided by a length penalty,
 and a sentence is done when `beam_size` hypotheses have ended. A translation has at least one subword, so the first
@@ -57,24 +57,38 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device | None = None) 
 
 
 @torch.no_grad()
+def _memory_of(model: Transformer, source: Sequence[int]) -> Tensor:
+    return model.encode(torch.tensor([list(source)], device=model.embedding.weight.device))
+
+
+@torch.no_grad()
+def _log_probabilities(
+    model: Transformer, memory: Tensor, prefixes: Sequence[Sequence[int]], num_start: int | None
+) -> Tensor:
+    """Log-probabilities (prefixes, vocab_size) after each of equally long prefixes. memory: that of one source.
+
+    num_start: the number of start tokens, which the end token cannot directly follow. None: it can follow all tokens.
+    """
+    targets = torch.tensor([list(prefix) for prefix in prefixes], device=memory.device)
+    decoded = model.decode(targets, memory.expand(len(prefixes), -1, -1))
+    found = model.embedding.project(decoded[:, -1]).float().log_softmax(-1)
+    if len(prefixes[0]) == num_start:
+        found[:, EOS_ID] = -torch.inf
+    return found
+
+
 def next_log_probabilities(
     model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
 ) -> Tensor:
     """Log-probabilities (prefixes, vocab_size) of the subword after each of equally long prefixes."""
-    device = model.embedding.weight.device
-    memory = model.encode(torch.tensor([list(source)], device=device)).expand(len(prefixes), -1, -1)
-    decoded = model.decode(torch.tensor([list(p) for p in prefixes], device=device), memory)
-    return model.embedding.project(decoded[:, -1]).float().log_softmax(-1)
+    return _log_probabilities(model, _memory_of(model, source), prefixes, None)
 
 
 def search_log_probabilities(
     model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]], *, num_start: int = 1
 ) -> Tensor:
     """`next_log_probabilities`, but the end token cannot directly follow the num_start start tokens."""
-    found = next_log_probabilities(model, source, prefixes)
-    if len(prefixes[0]) == num_start:
-        found[:, EOS_ID] = -torch.inf
-    return found
+    return _log_probabilities(model, _memory_of(model, source), prefixes, num_start)
 
 
 def beam_search(
@@ -94,13 +108,13 @@ def beam_search(
     (at least 1) subwords. At that length, the live hypotheses that do not end are scored without an end token.
     """
     model, start = _started(model)
-    num_counted_start = len(start) - 1
+    memory, num_counted_start = _memory_of(model, source), len(start) - 1
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Hypothesis] = []
     for length in range(max_target_length + 1):
         is_last = length == max_target_length
         prefixes = [(*start, *ids) for ids, _ in live]
-        log_probs = search_log_probabilities(model, source, prefixes, num_start=len(start))
+        log_probs = _log_probabilities(model, memory, prefixes, len(start))
         totals = log_probs + torch.tensor([total for _, total in live])[:, None].to(log_probs.device)
         best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
         survivors: list[tuple[tuple[int, ...], float]] = []
@@ -141,11 +155,11 @@ def greedy_search(
     The search ends at the end token, or at max_target_length subwords.
     """
     model, start = _started(model)
-    num_counted_start = len(start) - 1
+    memory, num_counted_start = _memory_of(model, source), len(start) - 1
     ids: list[int] = []
     total = 0.0
     while True:
-        best = search_log_probabilities(model, source, [(*start, *ids)], num_start=len(start))[0].max(0)
+        best = _log_probabilities(model, memory, [(*start, *ids)], len(start))[0].max(0)
         token, value = int(best.indices), float(best.values)
         if token == EOS_ID:
             total += value

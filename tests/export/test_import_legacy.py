@@ -17,7 +17,7 @@ from export.verify import VerifyOptions, verify
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
 from tests.export.m2m_folder import MAX_LENGTH, change, ids_of, tokenizer_of, write_nllb
-from tests.export.tiny import recorded_sources
+from tests.export.tiny import recorded_sources, verify_few_sentences
 from tests.model.sentences import pairs
 from transduce.cli import main
 
@@ -72,6 +72,7 @@ def test_a_source_that_is_cut_keeps_its_end_token_and_language(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "made.tsv").write_text(f"{SENTENCES[0]}\tx\n{' '.join(SENTENCES)}\tx\n", "utf-8")
+    verify_few_sentences(monkeypatch)
     translated = recorded_sources(monkeypatch)
     verify(bundle, VerifyOptions(data=(str(tmp_path / "made.tsv"),), beam_size=1))
     source, _ = load_tokenizers(load_bundle(bundle))

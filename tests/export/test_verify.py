@@ -34,6 +34,7 @@ from tests.export.tiny import (
     random_model,
     recorded_sources,
     sentences,
+    verify_few_sentences,
     write_checkpoint,
 )
 
@@ -61,6 +62,11 @@ NATIVE_TOO = ["int8 golden ids, native kernels"] if is_native_usable() else []
 
 def failed(bundle: Path, options: VerifyOptions) -> list[str]:
     return [check.name for check in verify(bundle, options).checks if not check.is_passed]
+
+
+@pytest.fixture
+def _few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    verify_few_sentences(monkeypatch)
 
 
 def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
@@ -111,6 +117,7 @@ def test_a_model_of_other_weights_fails(
     assert [line.split(":")[0] for line in lines] == ["FAILED fp32 log-probabilities", *native]
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path) -> None:
     """Golden ids and BLEU do not detect this difference."""
     other = tmp_path / "other"
@@ -123,6 +130,7 @@ def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path
     assert "int8 golden scores" in failed(tiny / "bundle", VerifyOptions(checkpoint=other))
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
     file = own_bundle / "golden.jsonl"
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
@@ -174,6 +182,7 @@ def test_a_golden_sentence_that_is_too_long_is_an_error(
     assert re.fullmatch(rf"bundle bundle: golden\.jsonl: line 2: {message}", str(raised.value))
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_a_golden_sentence_that_cannot_be_decoded_is_named(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +215,7 @@ def test_a_checkpoint_of_another_size_is_an_error(tiny: Path, tmp_path: Path) ->
         verify(tiny / "bundle", VerifyOptions(checkpoint=checkpoint))
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "made.tsv"
     data.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in sentences()[:6]), "utf-8")
@@ -227,6 +237,7 @@ def test_a_value_that_is_no_number_is_null_in_the_report() -> None:
     assert [check["value"] for check in json.loads(written)["checks"]] == [None, None, None, 0.5]
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_a_source_of_a_test_set_is_translated_as_the_server_does(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +258,7 @@ def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
     assert f"{int8:.2f}, fp32 30.00" in check.line()
 
 
+@pytest.mark.usefixtures("_few_sentences")
 def test_if_no_sentence_of_the_export_fits_those_of_the_bundle_are_compared(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

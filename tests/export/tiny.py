@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from app.bundle import Bundle, Training, TrainingData
+from app.bundle import Bundle, Manifest, Training, TrainingData
 from app.graphs import KernelChoice, Precision
 from app.language_pairs import LanguagePair
 from app.runtime.kernels import is_native_usable
 from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
+from app.text.tokenizer import Tokenizer
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.cli import add_export_arguments
-from export.golden import translate_ids
+from export.golden import GoldenSource, golden_sources, translate_ids
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import Saved, save
@@ -130,7 +131,15 @@ def load_tiny_runner(
     kernels: KernelChoice = "standard",
     is_prefilled: bool = False,
 ) -> LoadedRunner:
-    """The server's runner for one variant of a model, without the other files of a bundle.
+    """The server's runner for one variant of a model; see `write_tiny_variant`."""
+    bundle = write_tiny_variant(model, precision, folder, is_prefilled=is_prefilled)
+    return load_tiny_variant(bundle, num_rows=num_rows, num_threads=num_threads, kernels=kernels)
+
+
+def write_tiny_variant(
+    model: Transformer, precision: Precision, folder: Path, *, is_prefilled: bool = False
+) -> Bundle:
+    """One variant of a model, without the other files of a bundle.
 
     is_prefilled: whether each sentence has a start token of its own, after BOS_ID.
     """
@@ -139,7 +148,14 @@ def load_tiny_runner(
     manifest = make_manifest(
         model.config, replace(bundle_request(), pairs=pairs), {precision: variant}, folder
     )
-    bundle = Bundle(folder, manifest, ())
+    return Bundle(folder, manifest, ())
+
+
+def load_tiny_variant(
+    bundle: Bundle, *, num_rows: int = 16, num_threads: int = 1, kernels: KernelChoice = "standard"
+) -> LoadedRunner:
+    """The server's runner for the only variant of a bundle."""
+    (precision,) = bundle.manifest.variants
     return load_runner(
         bundle,
         precision=precision,
@@ -160,3 +176,13 @@ def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[in
 
     monkeypatch.setattr("export.verify_scores.translate_ids", record)
     return recorded
+
+
+def verify_few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify` takes one random batch and four golden sentences from now on, for tests of something else."""
+
+    def few(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
+        return golden_sources(tokenizer, manifest)[:4]
+
+    monkeypatch.setattr("export.verify.NUM_BATCHES", 1)
+    monkeypatch.setattr("export.verify.golden_sources", few)

@@ -196,7 +196,10 @@ def test_a_bundle_of_both_directions(two_way_bundle: Path) -> None:
     assert any("Bahnhof" in line.source for line in bundle.golden if line.pair == 1)
 
 
-def test_both_directions_are_verified_and_scored(two_way_bundle: Path, tmp_path: Path) -> None:
+def test_both_directions_are_verified_and_scored(
+    two_way_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.verify.NUM_BATCHES", 1)
     data = write_tsv(tmp_path / "held-out.tsv", pairs()[:3])
     report = verify(two_way_bundle, VerifyOptions(data=(str(data),)))
     assert [check.name for check in report.checks if not check.is_passed] == []

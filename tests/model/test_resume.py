@@ -24,7 +24,7 @@ pytestmark = pytest.mark.training
 TIMES = ("target_tokens_per_s", "elapsed_s")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
     """Several threads may sum in another order."""
     num_threads = torch.get_num_threads()
@@ -61,13 +61,29 @@ def state_of(folder: Path) -> dict[str, Any]:
 PATIENCE = {"max_steps": 12, "patience": 1, "patience_on": "bleu"}
 
 
+@pytest.fixture(scope="module", params=[{"max_steps": 6}, PATIENCE], ids=["steps", "patience"])
+def limit(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    tokenizer: Tokenizer,
+    tokenizer_path: Path,
+    limit: dict[str, Any],
+) -> Path:
+    """The folder of an uninterrupted run."""
+    run = tmp_path_factory.mktemp("run") / "whole"
+    train(trainer_in(run, tokenizer, tokenizer_path, **limit))
+    return run
+
+
 @pytest.mark.parametrize("step", [2, 3, 4, 6])
-@pytest.mark.parametrize("limit", [{"max_steps": 6}, PATIENCE], ids=["steps", "patience"])
 def test_an_interrupted_and_resumed_run_is_as_an_uninterrupted_one(
-    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, limit: dict[str, Any], step: int
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, whole: Path, limit: dict[str, Any], step: int
 ) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(trainer_in(whole, tokenizer, tokenizer_path, **limit))
+    parts = tmp_path / "parts"
     assert [row["step"] for row in rows_of(whole)] == ["3.0", "6.0"]
     interrupted = train(trainer_in(parts, tokenizer, tokenizer_path, **limit), stop_at=step)
     assert interrupted.step == step

@@ -118,7 +118,7 @@ def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
 def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float) -> None:
     """M/D/1: the mean wait is load / (2 (1 - load)) service times (Pollaczek and Khinchine)."""
     service_s = 0.010
-    found = latencies_s(SERIAL, [10] * 20_000, poisson_times_s(20_000, rate=load / service_s))
+    found = latencies_s(SERIAL, [10] * 10_000, poisson_times_s(10_000, rate=load / service_s))
     wanted = service_s * (1 + load / (2 * (1 - load)))
     assert statistics.fmean(found) == pytest.approx(wanted, rel=0.06)
 

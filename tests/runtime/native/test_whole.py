@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,17 +14,24 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from app.bundle import Bundle
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime import native
 from app.runtime.interface import FREE_ROW_ID, StepInput
 from app.runtime.native_runner import NativeRunner
 from model.config import BOS_ID, EOS_ID
-from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+from tests.export.tiny import (
+    VOCAB_SIZE,
+    load_tiny_variant,
+    random_model,
+    write_tiny_variant,
+)
 
 NUM_ROWS = 150
 MAX_LENGTH = 40
 NUM_STEPS = 8
+Load = Callable[..., NativeRunner]
 SHAPES: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
@@ -34,9 +42,29 @@ SHAPES: dict[str, dict[str, Any]] = {
 SIMILAR_TO_END = {("attention", "pre"): 387, ("attention", "post"): 389, ("ssru", "post"): 384}
 
 
-def load(
-    folder: Path, precision: Precision, *, num_threads: int = 1, has_bias: bool = False, **changes: Any
-) -> NativeRunner:
+@pytest.fixture(scope="session")
+def variants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bundle]:
+    """`write`, which writes each variant once for all targets."""
+
+    @cache
+    def written(precision: Precision, **options: Any) -> Bundle:
+        return write(tmp_path_factory.mktemp("variant"), precision, **options)
+
+    return written
+
+
+@pytest.fixture
+def load(variants: Callable[..., Bundle]) -> Load:
+    def loaded(precision: Precision, *, num_threads: int = 1, **options: Any) -> NativeRunner:
+        bundle = variants(precision, **options)
+        runner = load_tiny_variant(bundle, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native")
+        assert isinstance(runner, NativeRunner)
+        return runner
+
+    return loaded
+
+
+def write(folder: Path, precision: Precision, *, has_bias: bool = False, **changes: Any) -> Bundle:
     model = random_model(seed=3, max_length=MAX_LENGTH, **changes)
     with torch.no_grad():
         # Positions matter more than subwords, so the best candidate changes with the step and becomes the end token.
@@ -48,11 +76,7 @@ def load(
             bias[EOS_ID] = bias[similar_to_end]
             model.embedding.output_bias = torch.nn.Parameter(bias)
             model.config = replace(model.config, output_bias=True)
-    runner = load_tiny_runner(
-        model, precision, folder, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native"
-    )
-    assert isinstance(runner, NativeRunner)
-    return runner
+    return write_tiny_variant(model, precision, folder)
 
 
 def sources(count: int = NUM_ROWS) -> list[NDArray[np.int32]]:
@@ -95,22 +119,27 @@ def shape(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SHAPES[request.param]
 
 
-@pytest.fixture(params=[True, False], ids=["tiles", "vectors"])
-def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
-    native.allow_matrix_tiles(request.param)
-    yield
+@pytest.fixture
+def tile_choices(precision: Precision) -> Iterator[tuple[bool, ...]]:
+    """Whether tile registers may be used: both, where int8 products use them."""
+    yield (True, False) if precision == "int8" and native.allow_matrix_tiles(True) else (True,)
     native.allow_matrix_tiles(True)
 
 
-@pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_several_steps_equal_single_steps(
-    num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
+    num_threads: int, precision: Precision, shape: dict[str, Any], tile_choices: tuple[bool, ...], load: Load
 ) -> None:
     """Threads share the products of few rows. If there are many rows, each thread decodes some of them."""
-    runner = load(tmp_path, precision, num_threads=num_threads, **shape)
-    runner.encode(sources(), range(NUM_ROWS))
-    tokens, scores = single_steps(runner, NUM_ROWS)
+    runner = load(precision, num_threads=num_threads, **shape)
+    for are_tiles_allowed in tile_choices:
+        native.allow_matrix_tiles(are_tiles_allowed)
+        runner.encode(sources(), range(NUM_ROWS))
+        check_several_steps(runner, *single_steps(runner, NUM_ROWS))
+
+
+def check_several_steps(runner: NativeRunner, tokens: NDArray[Any], scores: NDArray[Any]) -> None:
+    """Calls of several steps give the tokens and scores of single steps."""
     ends = (tokens == EOS_ID).sum(axis=0)
     assert (ends > 1).sum() > 3, "some rows must end before the last step"
     for num_rows in (1, 2, 7, 40, NUM_ROWS):
@@ -124,11 +153,9 @@ def test_several_steps_equal_single_steps(
             assert np.array_equal(output.log_probabilities, scores[:num_taken, :num_rows])
 
 
-def test_steps_after_several_steps_equal_those_after_single_steps(
-    precision: Precision, tmp_path: Path
-) -> None:
+def test_steps_after_several_steps_equal_those_after_single_steps(precision: Precision, load: Load) -> None:
     """After both, the caches have the same content."""
-    runner = load(tmp_path, precision)
+    runner = load(precision)
     runner.encode(sources(40), range(40))
     tokens, _ = single_steps(runner, 40)
     alive = np.flatnonzero((tokens != EOS_ID).all(axis=0))
@@ -142,10 +169,10 @@ def test_steps_after_several_steps_equal_those_after_single_steps(
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
-    num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
+    num_threads: int, precision: Precision, shape: dict[str, Any], load: Load
 ) -> None:
     """The sentences run one by one, in groups whose tokens the threads share, and all at once."""
-    runner = load(tmp_path, precision, num_threads=num_threads, **shape)
+    runner = load(precision, num_threads=num_threads, **shape)
     all_sources = sources(60)
     alone = []
     for source in all_sources:
@@ -160,12 +187,11 @@ def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
 
 
 @pytest.mark.threads
-def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Precision, tmp_path: Path) -> None:
+def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Precision, load: Load) -> None:
     longest = np.append(np.full(MAX_LENGTH - 1, 9, np.int32), EOS_ID).astype(np.int32)
     results = []
     for num_threads in (1, 2):
-        (tmp_path / str(num_threads)).mkdir()
-        runner = load(tmp_path / str(num_threads), precision, num_threads=num_threads)
+        runner = load(precision, num_threads=num_threads)
         runner.encode([longest], [0])
         results.append(runner.decode(first_step(1, num_candidates=9)).log_probabilities.tolist())
     assert results[0] == results[1]
@@ -175,11 +201,10 @@ def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Preci
 def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path) -> None:
     """The pool may be busy with one model when a thread begins its rows of the other, and free before their end."""
     model = random_model(vocab_size=1200, max_length=MAX_LENGTH, d_model=256)
+    bundle = write_tiny_variant(model, "int8", tmp_path)
     counts, runners = (30, 60), []
     for count in counts:
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        runners.append(load_tiny_runner(model, "int8", folder, num_rows=60, num_threads=2, kernels="native"))
+        runners.append(load_tiny_variant(bundle, num_rows=60, num_threads=2, kernels="native"))
         runners[-1].encode(sources(count), range(count))
 
     def result(index: int) -> bytes:
@@ -221,8 +246,8 @@ def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path
         "too many candidates",
     ],
 )
-def test_an_invalid_step_is_an_error_and_the_next_step_is_right(step: StepInput, tmp_path: Path) -> None:
-    runner = load(tmp_path, "int8")
+def test_an_invalid_step_is_an_error_and_the_next_step_is_right(step: StepInput, load: Load) -> None:
+    runner = load("int8")
     runner.encode(sources(2), [0, 1])
     expected = runner.decode(first_step(2)).log_probabilities.tolist()
     with pytest.raises((EngineFailure, ValueError)):
@@ -231,9 +256,9 @@ def test_an_invalid_step_is_an_error_and_the_next_step_is_right(step: StepInput,
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path: Path) -> None:
+def test_free_rows_are_skipped(precision: Precision, num_threads: int, load: Load) -> None:
     """A free row has no result, and its cache is unchanged. Each other row has its own result."""
-    runner = load(tmp_path, precision, num_threads=num_threads)
+    runner = load(precision, num_threads=num_threads)
     runner.encode(sources(40), range(40))
     positions = np.zeros(40, np.int32)
     for wants in (False, True):
@@ -269,8 +294,8 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
     assert (runner._self_cache[:, occupied] != before[:, occupied]).any(axis=(0, 2, 3)).all()
 
 
-def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
-    runner = load(tmp_path, "int8", norm="pre")
+def test_a_step_up_to_the_last_position(load: Load) -> None:
+    runner = load("int8", norm="pre")
     runner.encode(sources(1), [0])
     positions = np.array([MAX_LENGTH - NUM_STEPS], np.int32)
     output = runner.decode(StepInput(np.array([9], np.int32), positions, 1, NUM_STEPS))
@@ -278,9 +303,9 @@ def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
     assert output.ids.shape == (NUM_STEPS, 1)
 
 
-def test_rows_after_those_of_a_step_are_free(tmp_path: Path) -> None:
+def test_rows_after_those_of_a_step_are_free(load: Load) -> None:
     """A free row may be at the last position, where several steps do not fit."""
-    runner = load(tmp_path, "int8")
+    runner = load("int8")
     runner.encode(sources(2), [0, 1])
     runner.decode(StepInput(np.array([9, 9], np.int32), np.array([0, MAX_LENGTH - 1], np.int32), 1))
     first, positions = np.array([9], np.int32), np.ones(1, np.int32)
@@ -288,8 +313,8 @@ def test_rows_after_those_of_a_step_are_free(tmp_path: Path) -> None:
     assert output.ids.shape == (output.num_steps, 1)
 
 
-def test_time_is_measured_by_kind_of_block(tmp_path: Path) -> None:
-    runner = load(tmp_path, "int8")
+def test_time_is_measured_by_kind_of_block(load: Load) -> None:
+    runner = load("int8")
 
     def newly_spent(before: dict[str, dict[str, float]]) -> dict[str, set[str]]:
         now = native.block_times()
