@@ -28,7 +28,7 @@ from app.runtime.interface import StepInput
 from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import VOCAB_SIZE
-from tests.runtime.native.test_whole import MAX_LENGTH, NUM_ROWS, load, sources
+from tests.runtime.native.test_whole import MAX_LENGTH, NUM_ROWS, load_new, sources
 
 BOS, EOS = 0, 1
 # Rows of the cache, each of which has candidates. A beam uses some of them.
@@ -149,7 +149,7 @@ def test_the_search_takes_a_step_without_scores() -> None:
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) -> None:
     """Beams that the decoder advances, several steps a call, against beams that only the search advances."""
-    runner = load(tmp_path, precision, norm="pre")
+    runner = load_new(tmp_path, precision, norm="pre")
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
     kinds = [(4, False), (4, True), (5, False), (7, True)]
     found = []
@@ -186,7 +186,7 @@ def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) 
 def test_an_invalid_beam_is_an_error_and_the_next_step_is_right(
     changes: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
-    runner = load(tmp_path, "int8", norm="pre")
+    runner = load_new(tmp_path, "int8", norm="pre")
     runner.encode(sources(4), [0, 1, 2, 3])
     zeros = np.zeros(4, np.int32)
     plain = StepInput(np.full(4, 5, np.int32), zeros, 3)

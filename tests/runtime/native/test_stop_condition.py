@@ -22,7 +22,7 @@ from tests.runtime.native.test_whole import (
     NUM_ROWS,
     NUM_STEPS,
     first_step,
-    load,
+    load_new,
     single_steps,
     sources,
 )
@@ -37,7 +37,7 @@ ROWS_OF_EACH = 32
 
 
 def runner_with_sources(folder: Path, *, num_threads: int) -> NativeRunner:
-    runner = load(folder, "int8", num_threads=num_threads, norm="pre")
+    runner = load_new(folder, "int8", num_threads=num_threads, norm="pre")
     runner.encode(sources(), range(NUM_ROWS))
     return runner
 

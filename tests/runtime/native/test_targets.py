@@ -20,7 +20,7 @@ from tests.runtime.native.test_encoder import SelfAttention as EncoderAttention
 from tests.runtime.native.test_feed_forward import Block
 from tests.runtime.native.test_step_attention import CrossAttention, SelfAttention
 from tests.runtime.native.test_vocabulary import Vocabulary, embed
-from tests.runtime.native.test_whole import NUM_ROWS, first_step, load, sources
+from tests.runtime.native.test_whole import NUM_ROWS, first_step, load_new, sources
 
 Array = NDArray[Any]
 # Numbers of rows: every length of a tile, and several tiles of equal and of different lengths.
@@ -135,7 +135,7 @@ def test_whole_model(
     def run() -> list[Array]:
         folder = tmp_path / str(native.used_target())
         folder.mkdir()
-        runner = load(folder, precision, norm=norm)
+        runner = load_new(folder, precision, norm=norm)
         runner.encode(sources(), range(NUM_ROWS))
         output = runner.decode(first_step(NUM_ROWS, num_steps=12))
         return [output.log_probabilities.copy(), output.ids.copy()]

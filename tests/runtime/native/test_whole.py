@@ -56,12 +56,20 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bundle]:
 @pytest.fixture
 def load(variants: Callable[..., Bundle]) -> Load:
     def loaded(precision: Precision, *, num_threads: int = 1, **options: Any) -> NativeRunner:
-        bundle = variants(precision, **options)
-        runner = load_tiny_variant(bundle, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native")
-        assert isinstance(runner, NativeRunner)
-        return runner
+        return runner_of(variants(precision, **options), num_threads)
 
     return loaded
+
+
+def load_new(folder: Path, precision: Precision, *, num_threads: int = 1, **options: Any) -> NativeRunner:
+    """Write a variant into the folder and load it."""
+    return runner_of(write(folder, precision, **options), num_threads)
+
+
+def runner_of(bundle: Bundle, num_threads: int) -> NativeRunner:
+    runner = load_tiny_variant(bundle, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native")
+    assert isinstance(runner, NativeRunner)
+    return runner
 
 
 def write(folder: Path, precision: Precision, *, has_bias: bool = False, **changes: Any) -> Bundle:
