@@ -94,7 +94,8 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
     """Repeat or skip each domain's pairs evenly. Weight 2.5 yields them two and three times in turn.
 
-    If there are pairs, raises CorpusError after the last one if a domain of `weights` has none.
+    Raises CorpusError after the last pair if one of the domains of `weights` has no pair. Without any pair there is no
+    error.
     """
     from model.corpus import check_domains
 

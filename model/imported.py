@@ -9,8 +9,8 @@ into one new order, and rewrites the SentencePiece models in that order:
 - A piece of a BPE model may be missing from the vocabulary, because longer pieces have replaced it wherever it
   occurred. It is needed to merge those (Sennrich et al. 2016, section 3.2), so it is UNUSED, too.
 - A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
-  `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by unknown characters of
-  the source.
+  `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by a verbatim span of the
+  source.
 - If all SentencePiece models of such a model have byte fallback, it has learned to read and write unknown characters in
   bytes. SPELLED_SCORE then marks the symbols, which stand only for the server's placeholders (`app.text.tokenizer`).
 - A vocabulary with all placeholder symbols is that of one of our models, which `transduce export --to` wrote. The

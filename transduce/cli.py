@@ -139,8 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def open_closed_standard_files() -> None:
     """Open /dev/null for each closed one of the file descriptors 0 to 2, so that no other file gets its number.
 
-    Python has set its sys.stdin, sys.stdout or sys.stderr to None. It gets a file object again. Otherwise what is
-    printed to stderr would go to stdout, and methods of the file would fail.
+    For a closed descriptor, Python has set sys.stdin, sys.stdout or sys.stderr to None. This attribute gets a file
+    object again. Otherwise what is printed to stderr would go to stdout, and methods of the file would fail.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:

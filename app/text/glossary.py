@@ -21,9 +21,10 @@ from __future__ import annotations
 import copy
 import re
 import unicodedata
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from app.text.alignment import words
@@ -47,6 +48,10 @@ _WITH_OWN_WORDS = frozenset({*_FIRST_PARTS, *DOTLESS_I, GREEK})
 # Fewest letters of a word that may have an ending. If smaller, short words such as `as` match by chance. If larger,
 # forms of short words are missed.
 MIN_INFLECTED_LENGTH = 3
+# Most words of terms that a word of a text is compared with, and most runs of words that are followed from there. Real
+# glossaries need few. If smaller, terms may be missed where many differ only by capitals and endings. If larger, such
+# terms take more time.
+MAX_CHOICES = 32
 
 
 @dataclass(frozen=True)
@@ -88,55 +93,19 @@ class _Match(NamedTuple):
     order: int
 
 
-class _Automaton:
-    """Finds the longest term at each word of a text, in linear time (Aho and Corasick).
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A run of words that ends a term. longer: the runs with one more word before it. match: the term that it is."""
 
-    It reads the words of terms and texts from the last to the first. Each state is a run of words that ends a term.
-    State 0 is the run without words.
-    """
+    longer: dict[_Word, _Run] = field(default_factory=dict)
+    match: _Match | None = None
 
-    def __init__(self) -> None:
-        self._states: list[dict[_Word, int]] = [{}]  # for each state, the state after one more word
-        # For each state, the longest other state whose words are its first ones.
-        self._shorter = [0]
-        # For each state, the longest term with which its words begin.
-        self._matches: list[_Match | None] = [None]
-
-    def add(self, parts: Sequence[_Word], match: _Match) -> None:
-        """Add a term. parts: its words."""
-        state = 0
-        for part in reversed(parts):
-            following = self._states[state].setdefault(part, len(self._states))
-            if following == len(self._states):
-                self._states.append({})
-                self._shorter.append(0)
-                self._matches.append(None)
-            state = following
-        self._matches[state] = max(match, self._matches[state] or match)
-
-    def link(self) -> None:
-        """Complete the automaton after the last term is added."""
-        pending = deque(self._states[0].values())
-        while pending:
-            state = pending.popleft()
-            self._matches[state] = self._matches[state] or self._matches[self._shorter[state]]
-            for part, following in self._states[state].items():
-                self._shorter[following] = self._after(self._shorter[state], part)
-                pending.append(following)
-
-    def _after(self, state: int, part: _Word) -> int:
-        while state and part not in self._states[state]:
-            state = self._shorter[state]
-        return self._states[state].get(part, 0)
-
-    def read(self, states: Iterable[int], parts: Sequence[_Word]) -> tuple[list[int], _Match | None]:
-        """Return the states after one more word of a text, and the longest term that begins with this word.
-
-        parts: all words of terms that the word matches.
-        """
-        following = list(dict.fromkeys(self._after(state, part) for state in states for part in parts))
-        found = (self._matches[state] for state in following)
-        return following or [0], max((match for match in found if match is not None), default=None)
+    def add(self, parts: Iterable[_Word], match: _Match) -> None:
+        """Add a term to the empty run. parts: its words."""
+        run = self
+        for part in reversed(tuple(parts)):
+            run = run.longer.setdefault(part, _Run())
+        run.match = max(match, run.match or match)
 
 
 class Glossary:
@@ -148,7 +117,7 @@ class Glossary:
         """
         self._terms = tuple({term.source: term for term in terms}.values())
         # By the language with its own words; "" for all others.
-        self._compiled: dict[str, tuple[_Automaton, dict[str, list[_Word]]]] = {}
+        self._compiled: dict[str, tuple[_Run, dict[str, list[str]]]] = {}
         self._set_language(source_language)
 
     def of_language(self, source_language: str) -> Glossary:
@@ -163,30 +132,29 @@ class Glossary:
         key = self._language if self._language in _WITH_OWN_WORDS else ""
         if key not in self._compiled:
             self._compiled[key] = self._compile()
-        self._automaton, self._parts = self._compiled[key]
+        self._empty_run, self._forms = self._compiled[key]
 
-    def _compile(self) -> tuple[_Automaton, dict[str, list[_Word]]]:
-        """Return the automaton, and the words of terms by each lower-case form of the text's words that they match."""
-        automaton = _Automaton()
-        forms: dict[str, dict[_Word, None]] = {}
+    def _compile(self) -> tuple[_Run, dict[str, list[str]]]:
+        """Return the empty run, and the words of terms by the form that a text has of them, all in lower case."""
+        empty_run = _Run()
+        forms: dict[str, dict[str, None]] = {}
         for index, term in enumerate(self._terms):
             parts = [self._part(span.of(term.source), forms) for span in _words(term.source, self._language)]
             if parts:
                 has_capitals = term.source != term.source.lower()
-                automaton.add(parts, _Match(len(parts), has_capitals, len(term.source), -index))
-        automaton.link()
-        return automaton, {form: list(parts) for form, parts in forms.items()}
+                empty_run.add(parts, _Match(len(parts), has_capitals, len(term.source), -index))
+        return empty_run, {form: list(folded) for form, folded in forms.items()}
 
-    def _part(self, word: str, forms: dict[str, dict[_Word, None]]) -> _Word:
+    def _part(self, word: str, forms: dict[str, dict[str, None]]) -> _Word:
         """Return a word of a term, and add it to the forms that it has in a text."""
         folded, start = _folded(word, self._language), _written(word, self._language)
         if start[1:] == start[1:].lower():
             start = "" if start[0].islower() else start[0]
-        part = folded, start
-        forms.setdefault(folded, {})[part] = None
+        forms.setdefault(folded, {})[folded] = None
         if self._language == GREEK:
-            forms.setdefault(_folded(capitals(word, GREEK), GREEK), {})[part] = None
-        return part
+            composed = unicodedata.normalize("NFC", word)
+            forms.setdefault(_folded(capitals(composed, GREEK), GREEK), {})[folded] = None
+        return folded, start
 
     def hits(self, text: str, target_language: str = "") -> Iterator[GlossaryHit]:
         """Yield every term in a text, in order, without overlap. target_language: BCP 47 code of the replacements."""
@@ -208,34 +176,40 @@ class Glossary:
         """Return the longest term that begins with each word.
 
         Of terms with equally many words, one with capitals wins, else the one with the most characters, else the first.
+        It reads the words from the last to the first, in linear time. At each word, at most MAX_CHOICES runs are
+        followed further, the longest ones. Where there are more, a term may be missed.
         """
         matches: list[_Match | None] = []
-        states = [0]
+        runs: list[_Run] = []  # the longest ones first
         after = len(text)
         for span in reversed(spans):
             if "\n" in text[span.end : after]:
-                states = [0]
-            states, match = self._automaton.read(states, self._parts_of(span.of(text)))
-            matches.append(match)
+                runs = []
+            parts = tuple(islice(self._parts_of(span.of(text)), MAX_CHOICES))
+            runs = [
+                run.longer[part] for run in (*runs, self._empty_run) for part in parts if part in run.longer
+            ]
+            matches.append(max((run.match for run in runs if run.match is not None), default=None))
+            runs = [run for run in runs if run.longer][:MAX_CHOICES]
             after = span.start
         return matches[::-1]
 
-    def _parts_of(self, word: str) -> list[_Word]:
-        """Return the words of terms that a word of a text matches."""
-        written = _written(word, self._language)
-        return [
-            part
-            for base in self._bases(_folded(word, self._language))
-            for part in self._parts.get(base, ())
-            if written.startswith(part[1])
-        ]
+    def _parts_of(self, word: str) -> Iterator[_Word]:
+        """Yield the words of terms that a word of a text may match: those closest to it come first."""
+        for base, num_added in self._bases(_folded(word, self._language)):
+            if base in self._forms:
+                written = _written(word, self._language)
+                stem = written[: len(written) - num_added]
+                for folded in self._forms[base]:
+                    for start in dict.fromkeys((stem, stem[:1], "")):
+                        yield folded, start
 
-    def _bases(self, word: str) -> Iterator[str]:
-        """Yield the word, and the words that it may be a form of."""
-        yield word
+    def _bases(self, word: str) -> Iterator[tuple[str, int]]:
+        """Yield the word and the words that it may be a form of, each with the number of letters that the word adds."""
+        yield word, 0
         for ending in self._endings:
             if word.endswith(ending) and len(word) - len(ending) >= MIN_INFLECTED_LENGTH:
-                yield word.removesuffix(ending)
+                yield word.removesuffix(ending), len(ending)
 
 
 def _words(text: str, language: str) -> Sequence[Span]:

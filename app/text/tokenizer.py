@@ -9,8 +9,8 @@ tokenizer adds two steps.
   learns to copy the symbol, and decoding restores the span unchanged.
 
 Some imported models have learned to read unknown characters in bytes. The placeholder symbols of their vocabularies
-have the score SPELLED_SCORE. Only private-use characters, which the server's placeholders are, are verbatim spans then.
-SentencePiece encodes all other characters.
+have the score SPELLED_SCORE. Verbatim spans then have only unknown characters that bytes cannot keep: private-use
+characters, which the server's placeholders are, surrogates, and those that SentencePiece drops or turns into a space.
 
 The placeholder symbols are the private-use characters of PLACEHOLDER_SYMBOLS, which are user-defined symbols of the
 SentencePiece model. The same characters in a user's text are themselves verbatim spans.
@@ -223,7 +223,9 @@ class Tokenizer:
         """Whether a character needs a placeholder symbol. UTF-8 cannot spell surrogates (Cs)."""
         if character in self._known:
             return False
-        return not self._spells_unknown or unicodedata.category(character) in ("Co", "Cs")
+        if not self._spells_unknown or unicodedata.category(character) in ("Co", "Cs"):
+            return True
+        return not self._processor.normalize(character).strip(SPACE)
 
 
 class WordCache:

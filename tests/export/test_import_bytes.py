@@ -40,7 +40,6 @@ UNKNOWN = [
     "Anna sees \u0416\u0416 and \u65e5\u672c\u8a9e.",
     "the river\u2764\ufe0f, \U0001f468\u200d\U0001f469\u200d\U0001f467",
     "ANNA SEES 1234",
-    "a zero-width\u200bspace and a literal \u2581",
     " ".join(
         "\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d\u2603"
     ),
@@ -124,6 +123,17 @@ def test_offsets_of_a_character_in_bytes_are_those_of_its_last_byte(tokenizer: T
     found = [text[start:end] for start, end in offsets]
     assert "".join(found) == text
     assert {"\U0001f642", PLACEHOLDER, "\u96ea"} <= {*found}
+
+
+@pytest.mark.parametrize("dropped", ["\u200e", "\u200b", "\ufeff", "\u0007", "\u2581"])
+def test_a_character_that_sentencepiece_drops_keeps_its_place(tokenizer: Tokenizer, dropped: str) -> None:
+    text = f"Anna {dropped}sees{dropped} the river\U0001f642."
+    encoded = tokenizer.encode(text)
+    assert encoded.verbatim_spans == (dropped, dropped)
+    assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == text
+    found = [text[start:end] for start, end in source_offsets(tokenizer, text)]
+    assert "".join(found) == text
+    assert found.count(dropped) == 2
 
 
 def test_the_golden_sentences_have_bytes(bundle: Bundle, tokenizer: Tokenizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import chain, islice, product
 from typing import Literal
 
 import pytest
@@ -119,7 +120,8 @@ def test_greek_terms_have_no_tonos_in_capitals() -> None:
     assert missing_terms(hits, "Η Ευρωπαϊκή Ένωση, Μάιος", "el-GR") == []
     assert missing_terms(hits, "Η ευρωπαϊκή Ένωση, ΜΑΙΟΣ", "el") == hits
     text = "ΝΟΜΟΣ ΝΌΜΟΣ Νόμος νόμος νομός ΝΟΜΌΣ"
-    assert [hit[0] for hit in found(text, [Term("νόμος", "law")], "el")] == text.split()[:4]
+    for term in ("νόμος", unicodedata.normalize("NFD", "νόμος")):
+        assert [hit[0] for hit in found(text, [Term(term, "law")], "el")] == text.split()[:4]
 
 
 def test_a_glossary_takes_the_rules_of_another_language() -> None:
@@ -216,3 +218,38 @@ def test_a_short_term_in_place_of_a_long_one_takes_near_linear_time() -> None:
         assert len(found("人" * 2 * size, terms, "zh")) == 2 * size
 
     check_near_linear(find, 1000)
+
+
+def test_terms_that_differ_only_by_capitals_and_endings_take_near_linear_time() -> None:
+    """There are as many terms as words. Each word of the text matches every word of the terms."""
+
+    def find(size: int) -> None:
+        sources = product(["box", "Boxs"], repeat=size.bit_length() - 1)
+        assert found("Boxs " * size, [Term(" ".join(each), "x") for each in sources])
+
+    check_near_linear(find, 512)
+
+
+@pytest.mark.parametrize(("language", "letters", "word"), [("en", "aA", "a"), ("el", "αά", "Α")])
+def test_many_spellings_of_a_word_take_near_linear_time(language: str, letters: str, word: str) -> None:
+    def find(size: int) -> None:
+        terms = [Term("".join(each), "x") for each in islice(product(letters, repeat=10), size)]
+        assert len(found(f"{word * 10} " * size, terms, language)) == size
+
+    check_near_linear(find, 512)
+
+
+def test_a_long_term_of_words_with_several_matches_takes_near_linear_time() -> None:
+    def find(size: int) -> None:
+        assert found("A " * 2 * size, [Term("A " * size, "x"), Term("a", "y")])
+
+    check_near_linear(find, 512)
+
+
+@given(st.lists(st.sampled_from(["box", "Box", "boxes", "BOX"]), min_size=1))
+def test_the_longest_of_many_similar_terms_is_found(words: list[str]) -> None:
+    """The terms are all runs of up to three words. Each word matches several others."""
+    runs = [product(["box", "Box", "boxes", "BOX"], repeat=num) for num in (1, 2, 3)]
+    terms = [Term(" ".join(run), "x") for run in chain(*runs)]
+    surfaces = [surface for surface, _ in found(" ".join(words), terms)]
+    assert surfaces == [" ".join(words[start : start + 3]) for start in range(0, len(words), 3)]
