@@ -40,8 +40,8 @@ test: .venv-dev/ready ## install what the tests need and run all of them [PYTEST
 	@$(run_pytest) $(PYTEST_ARGS)
 
 # The kinds of tests are in tests/kinds.py. `make check` runs the house rules.
-test-fast: .venv-dev/ready ## run most tests, in 90 s: no browser, server, training, load, house rules [PYTEST_ARGS=...]
-	@$(run_pytest) -m "not (browser or load or training or server or house_rules or slow or slower_target or alone)" \
+test-fast: .venv-dev/ready ## run most tests, in 90 s: no browser, server, training, load, house rules, long ones [PYTEST_ARGS=...]
+	@$(run_pytest) -m "not (browser or load or training or server or house_rules or slow or seconds or slower_target or alone)" \
 		$(PYTEST_ARGS)
 
 check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def on_demand(bundles: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def eager(bundles: Path) -> Iterator[ServerProcess]:
-    """A server that holds all models and watches their bundles."""
+    """A server that holds all models."""
     settings = {**SETTINGS, "admin_token": TOKEN}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles), "--watch"], settings) as process:
+    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -156,22 +157,31 @@ def test_without_a_budget_a_model_is_reloaded_but_not_unloaded(
 
 
 def test_the_server_notices_a_changed_bundle(
-    eager: ServerProcess,
-    bundles: Path,
-    tiny_bundle: Path,
+    bundles: Path, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with eager.client() as client:
-        folder = copy_bundle(
-            tiny_bundle, bundles / "m-second", name="second", version="2", pairs=[("fr", "en")]
-        )
-        assert eager.wait_for("reloaded")["version"] == "1, 2, 1"
+    """All files come by a rename, because a slow copy could look complete to a watch that looks so often."""
+    fresh = tmp_path_factory.mktemp("fresh")
+    changed = copy_bundle(tiny_bundle, fresh / "changed", name="second", version="2", pairs=[("fr", "en")])
+    new = copy_bundle(tiny_bundle, fresh / "new", name="last", pairs=[("es", "en")])
+    folder = bundles / "m-second"
+
+    def set_version(version: str) -> None:
         manifest = (folder / "manifest.json").read_text("utf-8")
-        (folder / "manifest.json").write_text(manifest.replace('"version": "2"', '"version": "?"'), "utf-8")
-        assert "version" in eager.wait_for("reload_failed")["problem"]
-        (folder / "manifest.json").write_text(manifest.replace('"version": "2"', '"version": "3"'), "utf-8")
-        assert eager.wait_for("reloaded")["version"] == "1, 3, 1"
-        copy_bundle(tiny_bundle, bundles / "m-z", name="last", pairs=[("es", "en")])
-        assert eager.wait_for("reloaded")["model"] == "first, second, third, last"
+        text = re.sub('"version": "[23?]"', f'"version": "{version}"', manifest)
+        (fresh / "manifest.json").write_text(text, "utf-8")
+        (fresh / "manifest.json").rename(folder / "manifest.json")
+
+    command = ["tests.e2e.quick_watch", "serve", "--bundles", str(bundles), "--watch"]
+    with ServerProcess(command, SETTINGS) as server, server.ready().client() as client:
+        folder.rename(fresh / "old")
+        changed.rename(folder)
+        assert server.wait_for("reloaded")["version"] == "1, 2, 1"
+        set_version("?")
+        assert "version" in server.wait_for("reload_failed")["problem"]
+        set_version("3")
+        assert server.wait_for("reloaded")["version"] == "1, 3, 1"
+        new.rename(bundles / "m-z")
+        assert server.wait_for("reloaded")["model"] == "first, second, third, last"
         answer = client.post("/v1/translate", json={"text": "Hola.", "source": "es", "target": "en"})
         assert answer.json()["model"]["name"] == "last"
 

@@ -159,6 +159,7 @@ def test_a_pause_ends_in_time_if_calls_take_several_steps() -> None:
     assert limit_s <= paused_until - paused_at < limit_s + STEP_S + 3 * ROW_S
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("make_runner", [TimedRunner, pytest.param(TimedBeamRunner, marks=NEEDS_NATIVE)])
 def test_pauses_do_not_change_answers(make_runner: type[TimedRunner]) -> None:
     """Callers submit sentences of every kind at random times. Each sentence has the answer that it has alone."""

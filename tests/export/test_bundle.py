@@ -123,12 +123,14 @@ def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
     assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 
+@pytest.mark.seconds
 def test_the_weights_folder_is_a_checkpoint_in_half_precision(tiny: Path) -> None:
     ours, original = load_model(tiny / "bundle" / "weights"), load_model(tiny / "checkpoint")
     for (name, found), expected in zip(ours.named_parameters(), original.parameters(), strict=True):
         torch.testing.assert_close(found, expected.half().float(), rtol=0, atol=0, msg=name)
 
 
+@pytest.mark.seconds
 def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_path: Path) -> None:
     positions = load_model(tiny / "checkpoint").config.max_length
     for max_length, expected in ((20, 20), (None, positions), (positions + 1, positions)):
@@ -329,6 +331,7 @@ def test_the_current_folder_is_not_replaced(
         write_new_folder(Path(name), Path.mkdir)
 
 
+@pytest.mark.seconds
 def test_missing_parents_are_made_and_a_file_is_no_parent(tiny: Path, tmp_path: Path) -> None:
     write_bundle(tiny / "checkpoint", tmp_path / "new" / "er" / "bundle", bundle_request())
     assert load_bundle(tmp_path / "new" / "er" / "bundle").manifest.name == "tiny-en-de"

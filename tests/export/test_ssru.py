@@ -33,6 +33,7 @@ def edited(bundle: Path, folder: Path, change: Callable[[dict[str, Any]], None])
     return copy
 
 
+@pytest.mark.seconds
 def test_verify_passes(tiny_ssru: Path) -> None:
     report = verify(tiny_ssru / "bundle", VerifyOptions(checkpoint=tiny_ssru / "checkpoint"))
     assert [check.line() for check in report.checks if not check.is_passed] == []

@@ -69,6 +69,7 @@ def _few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     verify_few_sentences(monkeypatch)
 
 
+@pytest.mark.seconds
 def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_checks_are_printed_if_the_report_cannot_be_written(
     assert "FAILED fp32 ids" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_a_model_of_other_weights_fails(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_model_of_other_weights_fails(
     assert [line.split(":")[0] for line in lines] == ["FAILED fp32 log-probabilities", *native]
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path) -> None:
     """Golden ids and BLEU do not detect this difference."""
@@ -130,6 +133,7 @@ def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path
     assert "int8 golden scores" in failed(tiny / "bundle", VerifyOptions(checkpoint=other))
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
     file = own_bundle / "golden.jsonl"
@@ -150,6 +154,7 @@ def unused_ids(bundle: Path, number: int) -> list[int]:
     return [each for each in range(EOS_ID + 1, VOCAB_SIZE) if each not in used][-number:]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("precision", "number", "name"),
     [("int8", 1, "int8 log-probabilities"), ("fp32", 8, "fp32 log-probabilities, the bundle's own graphs")],
@@ -215,6 +220,7 @@ def test_a_checkpoint_of_another_size_is_an_error(tiny: Path, tmp_path: Path) ->
         verify(tiny / "bundle", VerifyOptions(checkpoint=checkpoint))
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "made.tsv"
@@ -237,6 +243,7 @@ def test_a_value_that_is_no_number_is_null_in_the_report() -> None:
     assert [check["value"] for check in json.loads(written)["checks"]] == [None, None, None, 0.5]
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_a_source_of_a_test_set_is_translated_as_the_server_does(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,6 +265,7 @@ def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
     assert f"{int8:.2f}, fp32 30.00" in check.line()
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_if_no_sentence_of_the_export_fits_those_of_the_bundle_are_compared(
     tiny: Path, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def source_without_poison(rng: random.Random) -> list[int]:
     return [token for token in random_source(rng) if token != POISON]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "runner",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import polib
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ MARKUP = st.lists(
 ).map("".join)  # fmt: skip
 
 
+@pytest.mark.seconds
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(MARKUP)
 @example("`\r\n`\nword ")

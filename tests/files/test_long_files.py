@@ -28,6 +28,7 @@ def test_a_long_run_of_markup_is_read_in_linear_time(seed: str) -> None:
     check_near_linear(read, GROWN_SIZE, max_growth=MAX_GROWTH)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("cell", "num_cells", "num_units"), [("a\\\\|b", SIZE // 4, SIZE // 4), ("\u0101\0", SIZE, 0)]
 )

@@ -100,6 +100,7 @@ def test_a_cell_with_a_pipe_keeps_its_place() -> None:
     assert written(row, "A | b", "zwei") == "| A \\\\| b | zwei |\n|---|---|\n"
 
 
+@pytest.mark.seconds
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(DOCUMENTS)
 @example("~~> &nbsp;~~\\*|a\\_")
@@ -113,6 +114,7 @@ def test_a_text_written_as_it_was_read_is_rendered_as_before(text: str) -> None:
     assert RENDERER.render("".join([*parts, file.text[done:]])) == RENDERER.render(text)
 
 
+@pytest.mark.seconds
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(LINES.map(str.strip).filter(bool))
 def test_any_translation_is_rendered_as_text(translation: str) -> None:
@@ -133,6 +135,7 @@ def test_any_translation_is_rendered_as_text(translation: str) -> None:
         assert rendered.format(escape(translation)) in output
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", LONG_RUNS)
 def test_a_long_run_of_markup_is_read_and_written_in_linear_time(seed: str) -> None:
     def change(size: int) -> None:

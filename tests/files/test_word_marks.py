@@ -177,6 +177,7 @@ def test_text_has_no_markup_of_xml(inner: str, words: str) -> None:
     assert "no" in translated(run(f"<w:t>{inner}</w:t>"), words, "no")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "unit",
     [START, STOP, run(BEGIN), run(END), run(SEPARATE), BEGIN, END, f"<w:t>a</w:t>{BEGIN}", text("  ", UNDERLINED),

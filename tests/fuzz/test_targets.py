@@ -131,6 +131,7 @@ def compute(_data: bytes) -> None:
     sum(range(5 * 10**7))
 
 
+@pytest.mark.seconds
 def test_a_slow_input_is_a_fault() -> None:
     with pytest.raises(TooSlow):
         Target(compute, list, ()).check_in_time(b"")

@@ -25,6 +25,7 @@ def kinds(events: list[Event]) -> Counter[str]:
     return Counter(event.kind for event in events)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_known_step_is_one_copy_in_one_replay_and_one_wait(trace: Trace, shape: str) -> None:
     events = trace.section(f"step {shape}")

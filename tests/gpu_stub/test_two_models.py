@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gpu_stub.trace import Trace
 from tests.gpu_stub.two_models import NUM_LOADS
 
 
+@pytest.mark.seconds
 def test_one_model_is_loaded_and_freed_while_another_captures_graphs(two_models: Trace) -> None:
     """`two_models` fails if a load or a step does."""
     kinds = two_models.kinds()

@@ -34,7 +34,9 @@ PATIENT = ("--max-lag", "600000", "--timeout", "120")
 LONG = "p99=100s"
 FILE = ("--file", __file__)
 # 60 requests.
-RATE = ("--warm-up", "0.1", "--duration", "1", "--rate", "60")
+RATE = ("--warm-up", "0", "--duration", "0.2", "--rate", "300")
+# As many, for a rate above 0: on a busy machine the first response takes tenths of a second.
+LONGER = ("--duration", "1", "--rate", "60")
 SHORT = ("--workload", "short", *RATE)
 
 
@@ -51,9 +53,9 @@ def server() -> Iterator[SteadyServer]:
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (("--slo", LONG, "--min-rate", "1"), 0),
+        (("--slo", LONG, "--min-rate", "1", *LONGER), 0),
         (("--slo", "p99=1ms"), 1),
-        (("--slo", LONG, "--min-rate", "90"), 1),
+        (("--slo", LONG, "--min-rate", "450"), 1),
         (("--slo", LONG, "--slo", "p50=1ms"), 1),
         ((), 0),
         (("--max-lag", "0.0001"), 3),
@@ -109,7 +111,7 @@ def test_too_few_answered_requests_are_a_failure(
 def test_a_sweep_without_a_response_is_a_failure() -> None:
     with SteadyServer(answers="422") as refusing:
         done = loadtest(
-            refusing.url, *PATIENT, "--sweep", "--rate", "100", "--slo", "p90=100ms", "--duration", "0.2",
+            refusing.url, *PATIENT, "--sweep", "--rate", "100", "--slo", "p90=100ms", "--duration", "0.02",
             "--warm-up", "0", "--workload", "short", "--precision", "0.9",
         )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
@@ -272,7 +274,7 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
     found: list[dict[str, Any]] = []
     for name, workload in (("a", "short"), ("b", "arrays")):
         done = loadtest(
-            server.url, *SHORT, *PATIENT, "--workload", workload, "--runs", "2", "--slo", LONG,
+            server.url, *SHORT, *LONGER, *PATIENT, "--workload", workload, "--runs", "2", "--slo", LONG,
             "--label", f"<{name}>", "--json", tmp_path / f"{name}.json", "--html", tmp_path / f"{name}.html",
             "--api-key-file", key, "--server-pid", server.pid, "--option", "beam_size=2",
         )  # fmt: skip
@@ -289,7 +291,7 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
     rates = [[run["achieved_rate"] for run in document["runs"]] for document in found]
     medians = [statistics.median(each) for each in rates]
     assert found[0]["summary"]["achieved_rate"]["median"] == pytest.approx(medians[0])
-    assert 0 < medians[0] <= 61.0
+    assert 0 < medians[0] <= 60.0
     assert runs[0]["server"]["cpu_share"] >= 0
     assert found[1]["runs"][0]["per_s"]["sentences"] == pytest.approx(32 * rates[1][0], rel=0.1)
     done = loadtest("compare", tmp_path / "a.json", tmp_path / "b.json", "--html", tmp_path / "both.html")
@@ -305,7 +307,7 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
 def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> None:
     """Every response takes at least 2 ms, so on any machine no rate meets an objective of 1 ms."""
     done = loadtest(
-        server.url, *PATIENT, "--sweep", "--rate", "40", "--slo", "p90=1ms", "--duration", "0.3",
+        server.url, *PATIENT, "--sweep", "--rate", "40", "--slo", "p90=1ms", "--duration", "0.03",
         "--warm-up", "0", "--workload", "short", "--precision", "0.4", "--min-rate", "5",
         "--arrivals", "constant", "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
     )  # fmt: skip

@@ -7,7 +7,6 @@ import hashlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -36,9 +35,8 @@ KEY = "a-key-of-the-tests"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
     settings = {"api_keys": hashlib.sha256(KEY.encode()).hexdigest(), "sentence_cache_bytes": 0}
-    with ServerProcess(command, settings) as running:
+    with ServerProcess(["transduce", "serve"], settings) as running:
         yield running.ready()
 
 
@@ -46,8 +44,8 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
     made = RunPlan(
         Target(server.url, DIALECTS[dialect], api_key=KEY),
         built_in(mix),
-        Arrivals.at(16.0, 1.5),
-        warm_up_s=0.5,
+        Arrivals.at(96.0, 0.25),
+        warm_up_s=0.1,
         timeout_s=120.0,
     )
     return dataclasses.replace(made, **more)
@@ -57,7 +55,7 @@ def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
     before = side.snapshot()
     result = run(plan(server, mix="news", warm_up_s=0.0))
-    seen = difference(before, side.snapshot(), 1.5)
+    seen = difference(before, side.snapshot(), 0.25)
     assert result.outcomes == {"ok": 24}
     assert seen is not None
     assert seen["sentences_total"] == 24
@@ -72,12 +70,11 @@ def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None
 
 
 def test_distinct_texts_are_not_answered_from_the_cache() -> None:
-    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
-    with ServerProcess(command) as running:
+    with ServerProcess(["transduce", "serve"]) as running:
         target = Target(running.ready().url)
-        made = dataclasses.replace(plan(running), target=target, load=Arrivals.at(30.0, 2.0))
+        made = dataclasses.replace(plan(running), target=target)
         first, other, again = (run(dataclasses.replace(made, seed=seed)) for seed in (1, 2, 1))
-        assert first.outcomes == other.outcomes == {"ok": 60}
+        assert first.outcomes == other.outcomes == {"ok": 24}
         assert first.cached_share == other.cached_share == 0.0
         assert again.cached_share == 1.0
         at_root = Target(target.url, DIALECTS["root"])
@@ -86,8 +83,9 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
 def test_two_dialects_of_the_server(server: ServerProcess, dialect: str) -> None:
-    result = run(plan(server, dialect=dialect))
-    assert result.outcomes == {"ok": 24}
+    """Tokens/s count in a minute, in which a busy machine also responds. The run ends after its requests."""
+    result = run(plan(server, dialect=dialect, load=ClosedLoop(1, 60.0, 6), warm_up_s=0.0))
+    assert result.outcomes == {"ok": 6}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")
 
 
@@ -142,12 +140,14 @@ def test_the_processes_of_a_server_are_measured_together() -> None:
 
 
 def test_memory_of_another_users_server_is_not_reported() -> None:
-    """Root reads as another user here. Process 1 belongs to root."""
+    """If root runs the test, it reads as user 65534. Process 1 belongs to root."""
     is_root = os.geteuid() == 0
+    side = ServerSide(Target("http://127.0.0.1:9"), 1)
+    side.snapshot()  # imports modules that another user may not be able to read; Python remembers a failure
     if is_root:
         os.seteuid(65534)
     try:
-        snapshot = ServerSide(Target("http://127.0.0.1:9"), 1).snapshot()
+        snapshot = side.snapshot()
     finally:
         if is_root:
             os.seteuid(0)

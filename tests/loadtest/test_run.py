@@ -45,7 +45,7 @@ def plan(url: str, rate: float, duration_s: float, *, kind: ArrivalKind = "poiss
 
 def test_every_request_has_one_outcome() -> None:
     with SteadyServer(answers="200,429,500,cut,garbage,503,fewer") as server:
-        result = run(plan(server.url, 70.0, 2.0))
+        result = run(plan(server.url, 280.0, 0.5, warm_up_s=0.125))
     assert result.num_sent == 140 == sum(result.outcomes.values())
     # On a busy machine the requests may arrive in another order, also those of the warm-up.
     assert Counter(result.outcomes) + Counter(result.warm_up_outcomes) == {
@@ -64,7 +64,7 @@ def test_every_request_has_one_outcome() -> None:
 
 def test_requests_without_a_response_time_out() -> None:
     with SteadyServer(answers="never") as server:
-        result = run(plan(server.url, 40.0, 1.0, timeout_s=0.3))
+        result = run(plan(server.url, 160.0, 0.25, warm_up_s=0.125, timeout_s=0.1))
     assert result.outcomes == {"ok": 0, "timeout": 40}
     assert result.latency is None
 
@@ -104,7 +104,7 @@ def test_no_percentile_exceeds_the_maximum() -> None:
 def test_no_server_at_the_address() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound but not listening
-        result = run(plan(f"http://127.0.0.1:{unused.getsockname()[1]}", 50.0, 0.5))
+        result = run(plan(f"http://127.0.0.1:{unused.getsockname()[1]}", 250.0, 0.1, warm_up_s=0.1))
     assert result.outcomes == {"ok": 0, "connect_failed": 25}
     assert result.latency is None
 
@@ -119,31 +119,31 @@ def test_outcomes_that_do_not_add_up_raise_an_error() -> None:
 
 
 def test_requests_do_not_wait_for_the_responses_of_others() -> None:
-    """50 requests/s. The server answers the requests after the first 50 only when 100 have arrived.
+    """200 requests/s. The server answers the requests after the first 50 only when 100 have arrived.
 
-    A tester that waits for each response would wait for ever. The first 100 requests are sent within 2 s. The last 50
-    of them are answered at the end of these 2 s, so at least 25 wait for half a second or more.
+    A tester that waits for each response would wait for ever. The first 100 requests are sent within 0.5 s. The last 50
+    of them are answered at the end of this time, so at least 25 wait for an eighth of a second or more.
     """
     with SteadyServer(hold=(50, 100)) as server:
         record = uvloop.run(
-            observe(plan(server.url, 50.0, 3.0, kind="constant", warm_up_s=0.0, timeout_s=120.0))
+            observe(plan(server.url, 200.0, 0.75, kind="constant", warm_up_s=0.0, timeout_s=120.0))
         )
     samples = sorted(record.samples, key=lambda sample: sample.index)
     assert [sample.outcome for sample in samples] == [OK] * 150
     assert record.max_open >= 50
-    due_s = Arrivals.at(50.0, 3.0, "constant").times_s(1)
+    due_s = Arrivals.at(200.0, 0.75, "constant").times_s(1)
     assert [sample.scheduled_s for sample in samples] == due_s
     assert all(sample.begun_s >= sample.scheduled_s for sample in samples)
     assert sum(sample.ended_s >= due_s[99] for sample in samples[:100]) >= 50
-    assert sum(sample.latency_s >= 0.48 for sample in samples) >= 25
+    assert sum(sample.latency_s >= 0.12 for sample in samples) >= 25
 
 
 def test_a_wait_for_a_connection_counts_as_latency() -> None:
-    """100 requests/s over one connection to a server that takes 20 ms for each."""
+    """400 requests/s over one connection to a server that takes 5 ms for each."""
     made = plan(
-        "http://127.0.0.1:1", 100.0, 0.5, kind="constant", warm_up_s=0.0, max_connections=1, timeout_s=120.0
+        "http://127.0.0.1:1", 400.0, 0.125, kind="constant", warm_up_s=0.0, max_connections=1, timeout_s=120.0
     )
-    with SteadyServer(service_ms=20.0) as server:
+    with SteadyServer(service_ms=5.0) as server:
         record = uvloop.run(observe(dataclasses.replace(made, target=Target(server.url))))
     samples = record.samples
     assert [sample.index for sample in samples] == list(range(50))
@@ -152,16 +152,18 @@ def test_a_wait_for_a_connection_counts_as_latency() -> None:
         assert later.sent_s is not None
         assert later.sent_s >= sample.ended_s
         assert later.latency_s - later.uncorrected_latency_s >= sample.ended_s - later.scheduled_s
-        assert later.latency_s >= 0.02 * (later.index + 1) - later.scheduled_s
+        assert later.latency_s >= 0.005 * (later.index + 1) - later.scheduled_s
 
 
 def test_a_late_tester_invalidates_the_run() -> None:
     def block(progress: Progress) -> None:
-        time.sleep(0.1)  # blocks the event loop
+        """Block the event loop, for the first time half a second after the run's begin."""
+        time.sleep(0.1)
 
     with SteadyServer(service_ms=1.0) as server:
-        late = run(plan(server.url, 100.0, 2.0), block)
-        allowed = run(plan(server.url, 100.0, 2.0, max_lag_s=600.0), block)
+        made = plan(server.url, 100.0, 0.8, warm_up_s=0.0)
+        late = run(made, block)
+        allowed = run(dataclasses.replace(made, max_lag_s=600.0), block)
     assert not late.is_valid
     assert "late" in late.problems[0]
     assert allowed.is_valid
@@ -169,10 +171,10 @@ def test_a_late_tester_invalidates_the_run() -> None:
 
 def test_responses_are_counted() -> None:
     with SteadyServer() as server:
-        record = uvloop.run(observe(made := plan(server.url, 60.0, 2.0, timeout_s=120.0)))
+        record = uvloop.run(observe(made := plan(server.url, 240.0, 0.5, warm_up_s=0.125, timeout_s=120.0)))
     result = make_result(made, record)
     assert result.outcomes == {"ok": 120}
-    assert result.offered_rate == 60.0
+    assert result.offered_rate == 240.0
     assert result.phases_ms["queue"]["mean"] == 1.5
     assert result.phases_ms["decode"]["p99"] == 2.5
     assert result.first_text is None
@@ -186,12 +188,12 @@ def test_responses_are_counted() -> None:
 def test_a_closed_loop_has_as_many_open_requests_as_clients() -> None:
     """The server answers at most every 10 ms; eight responses of the warm-up may arrive late, in the run."""
     with SteadyServer(service_ms=10.0) as server:
-        result = run(plan(server.url, 1.0, 1.0, load=ClosedLoop(8, 2.0), timeout_s=120.0))
+        result = run(plan(server.url, 1.0, 1.0, load=ClosedLoop(8, 1.0), warm_up_s=0.1, timeout_s=120.0))
     assert result.mode == "closed"
     assert result.lag is None
     assert result.max_open == 8
     assert result.outcomes == {"ok": result.num_sent}
-    assert 0 < 2 * result.achieved_rate <= 200 + 1 + 8
+    assert 0 < result.achieved_rate <= 100 + 1 + 8
     assert result.latency is not None
     assert result.latency.min_ms >= 10
 
@@ -207,24 +209,24 @@ def test_a_closed_loop_ends_after_its_requests() -> None:
 def test_cancelled_requests_do_not_count_as_failures() -> None:
     with SteadyServer(service_ms=0.0, answers="never") as server:
         workload = dataclasses.replace(built_in("short"), disconnect_share=1.0, disconnect_within_s=0.2)
-        result = run(plan(server.url, 40.0, 1.0, workload=workload))
+        result = run(plan(server.url, 160.0, 0.25, warm_up_s=0.125, workload=workload))
     assert result.outcomes == {"ok": 0, "disconnected": 40}
     assert sum(moment.num_failed for moment in result.timeline) == 0
 
 
 def test_every_phase_sends_its_requests() -> None:
-    """In the second phase 100 requests are due within 0.5 s and need a second.
+    """In the second phase 100 requests are due within 0.1 s and need 0.2 s.
 
-    A response within 0.2 s of its due time comes in the first 0.7 s, and these are at most 71, in any order.
+    A response within 40 ms of its due time comes in the first 0.14 s, and these are at most 71, in any order.
     """
-    phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 1.0))
-    made = plan("http://127.0.0.1:1", 1.0, 1.0, load=Arrivals(phases, "constant"), timeout_s=120.0)
-    with SteadyServer(service_ms=10.0) as server:
-        one = dataclasses.replace(made, target=Target(server.url), slos=(Slo.parse("p99=200ms"),))
-        result = run(one)
+    phases = (Phase(100.0, 0.2), Phase(1000.0, 0.1), Phase(100.0, 0.2))
+    made = plan("http://127.0.0.1:1", 1.0, 1.0, load=Arrivals(phases, "constant"), warm_up_s=0.1)
+    made = dataclasses.replace(made, slos=(Slo.parse("p99=40ms"),), timeout_s=120.0)
+    with SteadyServer(service_ms=2.0) as server:
+        result = run(dataclasses.replace(made, target=Target(server.url)))
     assert result.outcomes == {"ok": 140}
     assert [phase.num_sent for phase in result.phases] == [20, 100, 20]
-    assert [phase.from_s for phase in result.phases] == [0.0, 1.0, 1.5]
+    assert [phase.from_s for phase in result.phases] == pytest.approx([0.0, 0.2, 0.3])
     during = result.phases[1].attained_share
     assert during is not None
     assert during <= 0.71
@@ -232,7 +234,7 @@ def test_every_phase_sends_its_requests() -> None:
 
 def test_runs_with_their_own_seeds_and_their_median() -> None:
     with SteadyServer(service_ms=1.0) as server:
-        runs = repeat(plan(server.url, 40.0, 1.0), 3)
+        runs = repeat(plan(server.url, 200.0, 0.2, warm_up_s=0.1), 3)
     assert [one.seed for one in runs] == [1, 1001, 2001]
     found = summary(runs)["latency_p50_ms"]
     assert found["min"] <= found["median"] <= found["max"]
@@ -259,7 +261,7 @@ def test_a_server_without_keep_alive_behind_a_proxy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
-        result = run(plan(f"http://127.0.0.1:{listener.getsockname()[1]}", 30.0, 1.0))
+        result = run(plan(f"http://127.0.0.1:{listener.getsockname()[1]}", 120.0, 0.25, warm_up_s=0.125))
         listener.shutdown(socket.SHUT_RDWR)
     thread.join(5)
     assert result.outcomes == {"ok": 30}
@@ -296,7 +298,7 @@ def test_models_are_those_of_an_object_that_lists_them(
 
 def test_a_result_is_json() -> None:
     with SteadyServer() as server:
-        found = orjson.loads(orjson.dumps(run(plan(server.url, 20.0, 0.5)).as_json()))
+        found = orjson.loads(orjson.dumps(run(plan(server.url, 100.0, 0.1, warm_up_s=0.1)).as_json()))
     assert found["is_valid"] in {True, False}
     assert found["latency"]["num"] == 10
 

@@ -196,6 +196,7 @@ def test_a_bundle_of_both_directions(two_way_bundle: Path) -> None:
     assert any("Bahnhof" in line.source for line in bundle.golden if line.pair == 1)
 
 
+@pytest.mark.seconds
 def test_both_directions_are_verified_and_scored(
     two_way_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

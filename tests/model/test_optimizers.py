@@ -25,6 +25,7 @@ def stepped(kind: str) -> tuple[Transformer, dict[str, torch.Tensor], Optimizers
     return model, before, optimizers
 
 
+@pytest.mark.seconds
 def test_muon_makes_updates_of_matrices_orthogonal() -> None:
     model, before, optimizers = stepped("muon")
     name = "encoder.0.feed_forward.w_1.weight"

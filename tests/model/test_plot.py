@@ -186,6 +186,7 @@ def plot(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return code, capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_each_kind_of_figure_becomes_a_file(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +224,7 @@ def test_each_kind_of_figure_becomes_a_file(
     assert "B: dev bleu" in text
 
 
+@pytest.mark.seconds
 def test_the_same_figure_has_the_same_bytes() -> None:
     from model.attention_figures import positions_picture
     from model.transformer import sinusoidal_positions

@@ -178,6 +178,7 @@ def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     assert other.to_json()["domains"] == report.to_json()["domains"]
 
 
+@pytest.mark.seconds
 def test_sentences_of_other_languages_are_dropped() -> None:
     chosen = [
         Pair("The children are playing in the garden.", "Die Kinder spielen im Garten.", "a"),

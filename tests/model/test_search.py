@@ -38,6 +38,7 @@ def test_greedy_is_beam_one(seed: int) -> None:
     assert beam[0].score == pytest.approx(greedy.score, abs=1e-4)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("formula", ["wu", "power"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Penalty) -> None:

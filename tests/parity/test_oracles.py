@@ -29,6 +29,7 @@ def sources() -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.seconds
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_hugging_face_model_gives_the_same_logits(norm: str) -> None:

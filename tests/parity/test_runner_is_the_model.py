@@ -235,6 +235,7 @@ def test_searches_with_start_tokens_of_their_own(
     assert len(set(expected)) > 2
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("precision", "vocab_size"), [("int8", 256_206), ("fp32", 128_112)])
 def test_large_vocabularies(
     precision: Precision, vocab_size: int, subject_of: Callable[..., Subject], kernels: KernelChoice

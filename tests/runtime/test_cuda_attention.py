@@ -99,6 +99,7 @@ def run(
     return heads, *caches
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("appends", [False, True])
 @pytest.mark.parametrize(
     ("head_dim", "num_threads"), [(8, 3), (16, 2), (16, 8), (40, 16), (64, 8), (128, 32)]
@@ -160,6 +161,7 @@ def runners(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Runners:
     return usual, own
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_rows", [1, NUM_ROWS])
 def test_the_runner_gives_the_results_of_onnx_runtimes_attention(runners: Runners, num_rows: int) -> None:
     """Every position of the cache, with steps that run twice, and a reorder in between."""
@@ -204,6 +206,7 @@ def test_without_a_graph_or_a_library_the_log_says_why(
     assert attention_library(variant, None) is None
 
 
+@pytest.mark.seconds
 def test_caches_that_are_not_written_in_place_are_an_error(library: Any, tmp_path: Path) -> None:
     """The outputs of the caches are not bound, so ONNX Runtime gives them memory of their own."""
     bundle = one_variant(random_model(max_length=24), "fp16", tmp_path)

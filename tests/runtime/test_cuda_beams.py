@@ -106,6 +106,7 @@ def copy_columns(cache: Any, copies: list[tuple[int, ...]]) -> None:
         cache[:, target, :, :end] = before[:, source, :, :end]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
 def test_calls_equal_the_steps_of_the_search(
     library: Any, monkeypatch: pytest.MonkeyPatch, beam_size: int

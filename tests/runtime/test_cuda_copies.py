@@ -41,6 +41,7 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
     )
 
 
+@pytest.mark.seconds
 def test_a_launch_copies_all_rows_and_cycles_take_two(kernels: Kernels) -> None:
     """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = kernels.cuda

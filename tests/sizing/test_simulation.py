@@ -195,6 +195,7 @@ def share_within(slo: Slo, lengths: list[int], rate: float, seed: int) -> float:
     return sum(one <= slo.limit_s for one in found) / len(found)
 
 
+@pytest.mark.seconds
 def test_the_capacity_is_the_highest_rate_within_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the objective in the runs of all seeds."""
     monkeypatch.setattr(of_capacity, "NUM_REQUESTS", 2000)
@@ -208,6 +209,7 @@ def test_the_capacity_is_the_highest_rate_within_the_objective(monkeypatch: pyte
     assert any(share_within(slo, lengths, found.rate * 1.05, seed) < 0.99 for seed in SEEDS)
 
 
+@pytest.mark.seconds
 def test_the_objective_holds_in_a_run_that_is_longer_than_those_of_the_search() -> None:
     """A run begins with an empty server, and near saturation the queue grows for longer than a run of the search."""
     slo, words = Slo.parse("p99=1s"), [10, 20]
@@ -216,6 +218,7 @@ def test_the_objective_holds_in_a_run_that_is_longer_than_those_of_the_search() 
     assert share_within(slo, lengths, found.rate, seed=9) >= 0.985
 
 
+@pytest.mark.seconds
 def test_a_server_with_many_rows_is_saturated_by_more_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_capacity, "SEEDS", (1,))
     greedy = replace(COSTS, levels=(level(1, 1.0), level(512, 4.0)), max_rows=512, beam_size=1, request_s=0.0)

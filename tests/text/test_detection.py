@@ -99,12 +99,14 @@ def unpacked(written: Path, tmp_path: Path) -> Path:
     return shutil.copytree(written, tmp_path / "arrays")
 
 
+@pytest.mark.seconds
 def test_mapped_arrays_are_those_of_the_packed_model(unpacked: Path) -> None:
     mapped, expected = read_arrays(unpacked), unpack()
     assert all(isinstance(mapped[name], np.memmap) for name in NAMES)
     assert all(np.array_equal(mapped[name], expected[name]) for name in NAMES)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "text", ["Der Zug nach Bremen hat heute Verspätung.", "ok", "été", "日本語のテキスト"]
 )
@@ -117,6 +119,7 @@ def test_a_detector_with_mapped_arrays_gives_the_same_probabilities(
     assert mapped.detect(text) == LanguageDetector(["de", "en"]).detect(text)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_no_file_is_mapped_if_one_is_truncated(unpacked: Path, name: str, is_empty: bool) -> None:

@@ -13,6 +13,7 @@ SIZE = 80_000
 LIMIT_S = 4.0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "seed", ["H<sub>2</sub>O ", "a<b>1</b> ", "<b>{1}</b> ", "<b>{1} ", "<i>a</i>", "<a ", "<!--", "<p>a"]
 )
@@ -23,6 +24,7 @@ def test_a_long_html_text_is_parsed_in_time(seed: str) -> None:
     assert time.process_time() - started < LIMIT_S
 
 
+@pytest.mark.seconds
 def test_the_spans_of_many_segments_take_linear_time() -> None:
     size = 8_000
     options = ParseOptions("en", "de", TextFormat.HTML)

@@ -134,6 +134,7 @@ def test_spans_that_share_a_character_are_merged() -> None:
     assert list(merged(spans)) == [Span(0, 4), Span(4, 5), Span(5, 7)]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "unit",
     ["{", "}", "{{", "{}", "{a", "{a,b,", "%(", "%(a", "%1", "%1$", "<a ", "<a", "http://", "http://(", "www.", "a@",

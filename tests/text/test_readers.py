@@ -182,6 +182,7 @@ def test_the_error_for_malformed_xml_names_line_and_column(markup: str, message:
     assert "One" not in str(caught.value)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "unit", ["<b>", "</b>", "&amp;", "&a", "<p>One", "<x/>", "<i>a</i> ", "{a}", "<a b=c> "]
 )

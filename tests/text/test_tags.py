@@ -223,6 +223,7 @@ def test_an_element_without_words_is_empty(
     assert not placement.is_sure
 
 
+@pytest.mark.seconds
 def test_nesting_is_placed_up_to_the_maximum_depth() -> None:
     for depth, is_sure in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (100_000, False)):
         source, tags = scan("<b>" * depth + "one" + "</b>" * depth + " two")

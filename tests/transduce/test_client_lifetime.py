@@ -181,6 +181,7 @@ sys.exit(max(os.wait()[1] for _ in "ab") > 0)
 """
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_forked_process_has_its_own_connections(kind: str) -> None:
     with echo_server() as server:

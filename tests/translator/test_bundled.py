@@ -60,6 +60,7 @@ def bundled() -> Iterator[Bundled]:
     loop.close()
 
 
+@pytest.mark.seconds
 def test_nothing_is_lost(bundled: Bundled) -> None:
     num_segments = 0
 

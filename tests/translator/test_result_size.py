@@ -46,6 +46,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimated_size_is_close_to_the_real_one(kind: str) -> None:
     """The real size is at most a quarter above the estimate, and at least two thirds of it."""

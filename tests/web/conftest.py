@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,16 +73,21 @@ def remove_hang_file(hang_file: Path) -> Iterator[None]:
     hang_file.unlink(missing_ok=True)
 
 
-@pytest.fixture
-def open_ui(browser: Browser) -> Iterator[OpenUi]:
-    """Opens the page of a server. before: called with the page before it is opened. options: of the browser context.
+@contextlib.contextmanager
+def pages(browser: Browser) -> Iterator[OpenUi]:
+    """A function that opens a page of a server.
 
-    After the test no page may have a script error or a request to another host.
+    path: the page's. before: called with the page before it is opened. options: of the browser context.
+    In the end no page may have had a script error or a request to another host.
     """
     opened: list[TranslatePage] = []
 
     def open_page(
-        server: ServerProcess, *, before: Callable[[Page], None] | None = None, **options: object
+        server: ServerProcess,
+        path: str = "/",
+        *,
+        before: Callable[[Page], None] | None = None,
+        **options: object,
     ) -> TranslatePage:
         context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})  # type: ignore[arg-type]
         page = context.new_page()
@@ -89,7 +95,7 @@ def open_ui(browser: Browser) -> Iterator[OpenUi]:
         opened.append(ui)
         if before is not None:
             before(page)
-        page.goto(f"{server.url}/")
+        page.goto(f"{server.url}{path}")
         return ui
 
     yield open_page
@@ -97,6 +103,12 @@ def open_ui(browser: Browser) -> Iterator[OpenUi]:
         ui.page.context.close()
         assert ui.script_errors == []
         assert [url for url in ui.urls if not url.startswith(f"{ui.url}/")] == []
+
+
+@pytest.fixture
+def open_ui(browser: Browser) -> Iterator[OpenUi]:
+    with pages(browser) as open_page:
+        yield open_page
 
 
 @pytest.fixture

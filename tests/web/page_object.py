@@ -39,7 +39,7 @@ class TranslatePage:
         return self.page.locator(f"#{identity}")
 
     def type(self, text: str) -> None:
-        """Enter a text at once, as pasting does."""
+        """Enter a text at once, as pasting does. Playwright enters each line alone: hundreds take seconds."""
         self["source"].fill(text)
 
     def open_file(self, name: str, content: bytes) -> None:

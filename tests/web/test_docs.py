@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Locator, expect
+from playwright.sync_api import Browser, FilePayload, Locator, expect
 
 from app.api.page import page_paths
 from app.api.probes import api_routes
@@ -14,16 +15,26 @@ from app.main import Application
 from app.settings import load_settings
 from tests.api.echo import release_steps
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenUi
+from tests.web.barriers import barriers
+from tests.web.conftest import OpenUi, pages
 from tests.web.page_object import TranslatePage
-from tests.web.test_access import barriers
 
 
 @pytest.fixture
 def docs(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
-    """The API page, once its examples have the model's name."""
-    ui = open_ui(model_server)
-    ui.page.goto(f"{ui.url}/docs")
+    return open_docs(open_ui, model_server)
+
+
+@pytest.fixture(scope="module")
+def shared_docs(browser: Browser, model_server: ServerProcess) -> Iterator[TranslatePage]:
+    """One page for tests that change no input, each in its own section."""
+    with pages(browser) as open_page:
+        yield open_docs(open_page, model_server)
+
+
+def open_docs(open_page: OpenUi, server: ServerProcess) -> TranslatePage:
+    """Open the API page, and wait until its examples have the model's name."""
+    ui = open_page(server, "/docs")
     expect(section(ui, "GET", "/v2/models/{name}").locator("[name=path]")).to_have_value(
         "v2/models/en-de-small"
     )
@@ -46,16 +57,16 @@ def send(ui: TranslatePage, method: str, path: str) -> Locator:
     return found
 
 
-def test_every_route_has_a_section(docs: TranslatePage) -> None:
+def test_every_route_has_a_section(shared_docs: TranslatePage) -> None:
     """Check the routes of all dialects and of files. This test fails for a new route without an example."""
     application = Application(load_settings({"files_enabled": True}))
     routes = set(api_routes(application.app.router))
     assert not {path for _, path in routes} & page_paths()
-    shown = docs.page.locator("section").evaluate_all(
+    shown = shared_docs.page.locator("section").evaluate_all(
         "all => all.map(each => each.getAttribute('aria-label'))"
     )
     assert set(shown) == {f"{method} {path}" for method, path in routes}
-    summaries = docs.page.locator("section > h2 + p:not(.soft)").all_text_contents()
+    summaries = shared_docs.page.locator("section > h2 + p:not(.soft)").all_text_contents()
     assert len(summaries) == len(shown)
     assert all(summaries)
 
@@ -78,14 +89,14 @@ def test_every_route_has_a_section(docs: TranslatePage) -> None:
         ("GET", "/metrics", "transduce_"),
     ],
 )
-def test_a_request_can_be_tried(docs: TranslatePage, method: str, path: str, text: str) -> None:
-    found = send(docs, method, path)
+def test_a_request_can_be_tried(shared_docs: TranslatePage, method: str, path: str, text: str) -> None:
+    found = send(shared_docs, method, path)
     expect(found.locator(".answer")).to_contain_text(text)
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^20[01] .* ms, "))
 
 
-def test_only_the_routes_of_models_have_the_models_name(docs: TranslatePage) -> None:
-    path = section(docs, "GET", "/download_file/{name}").locator("[name=path]")
+def test_only_the_routes_of_models_have_the_models_name(shared_docs: TranslatePage) -> None:
+    path = section(shared_docs, "GET", "/download_file/{name}").locator("[name=path]")
     expect(path).to_have_value("download_file/{name}")
 
 
@@ -116,8 +127,7 @@ def test_a_new_request_cancels_the_one_whose_response_still_arrives(
 ) -> None:
     cancelled = 'transduce_rejected_total{reason="cancelled"}'
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
-        ui = open_ui(server.ready())
-        ui.page.goto(f"{ui.url}/docs")
+        ui = open_ui(server.ready(), "/docs")
         found = section(ui, "POST", "/v1/translate/stream")
         answer, status = found.locator(".answer"), found.get_by_role("status")
         release_steps(hang_file, 1)
@@ -137,18 +147,14 @@ def test_a_new_request_cancels_the_one_whose_response_still_arrives(
         assert server.metric(cancelled) == 1
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_barrier(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
-    ui = open_ui(model_server, color_scheme=theme)
-    ui.page.goto(f"{ui.url}/docs")
-    send(ui, "GET", "/v1/models")
-    assert barriers(ui) == []
+def test_no_barrier(docs: TranslatePage) -> None:
+    send(docs, "GET", "/v1/models")
+    assert barriers(docs, has_many_alike=True) == []
 
 
-@pytest.mark.parametrize("width", [320, 1180])
-def test_the_page_fits_the_window(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
-    ui = open_ui(model_server, viewport={"width": width, "height": 800})
-    ui.page.goto(f"{ui.url}/docs")
-    for summary in ui.page.get_by_text("Try it").all():
-        summary.click()
-    assert ui.page.evaluate("() => document.documentElement.scrollWidth") <= width
+def test_the_page_fits_the_window(docs: TranslatePage) -> None:
+    forms = docs.page.locator("details")
+    assert forms.evaluate_all("all => { for (const each of all) each.open = true; return all.length; }") >= 40
+    for width in (320, 1180):
+        docs.page.set_viewport_size({"width": width, "height": 800})
+        assert docs.page.evaluate("() => document.documentElement.scrollWidth") <= width

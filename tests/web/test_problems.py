@@ -70,7 +70,7 @@ def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> No
 
 def test_too_many_sentences_are_sent_once(ui: TranslatePage) -> None:
     """A request without attention would be too large as well."""
-    ui.type("\n".join(["No."] * 1100))
+    ui.type("Go! " * 1100)
     expect_problem(ui, "more than 1024 sentences")
     assert [body.get("attention") for body in ui.bodies_posted()] == [True]
 

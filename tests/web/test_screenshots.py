@@ -34,9 +34,10 @@ def test_a_screenshot(
     theme: str,
     size: tuple[int, int],
 ) -> None:
-    """The file is small, and the page is not empty."""
+    """The file is small, and the page is not empty. Without motion: no translation is half faded."""
     width, height = size
-    ui = open_ui(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
+    size_of_window = {"width": width, "height": height}
+    ui = open_ui(model_server, color_scheme=theme, reduced_motion="reduce", viewport=size_of_window).ready()
     ui.type(TEXT)
     ui.shows(TEXT_DE)
     if name == "page-dark":
@@ -45,7 +46,6 @@ def test_a_screenshot(
     else:
         ui.word("möchte").hover()
         expect(ui["which"]).to_have_text("2 of 3")
-    ui.page.wait_for_timeout(250)  # wait for the colour transition
     shot = tmp_path / "shot.png"
     ui.page.screenshot(path=shot, full_page=name == "page-phone")
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))

@@ -165,7 +165,7 @@ def word_at(text: str, words: dict[tuple[int, int], str], span: dict[str, int]) 
 
 
 def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) -> None:
-    ui.type("\n".join(["Why?"] * 300))
+    ui.type("Why? " * 300)
     expect(ui["which"]).to_have_text("1 of 300")
     columns, rows, percents = read_map(ui)
     assert (columns, rows) == (["Why", "?", "rest"], ["Warum", "?"])
@@ -175,7 +175,7 @@ def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) ->
 
 
 def test_a_text_too_long_for_any_weights_is_translated_without_words(ui: TranslatePage) -> None:
-    ui.type("\n".join(["Why?"] * 600))
+    ui.type("Why? " * 600)
     expect(ui["target"]).to_have_text(re.compile("(Warum\\?\\s*){600}"), use_inner_text=True)
     expect(ui["which"]).to_be_hidden()
     details = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]

@@ -67,6 +67,7 @@ def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> Non
         assert (result["top_log_probabilities"] == values).all()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:

@@ -50,6 +50,7 @@ def coarse(seed: int, *shape: int) -> Floats:
     return (np.random.default_rng(seed).integers(-8191, 8192, shape) / 4096).astype(np.float32)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:

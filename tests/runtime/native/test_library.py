@@ -234,6 +234,7 @@ def test_several_threads_share_the_pool() -> None:
     assert all(np.array_equal(values, alone[name]) for result in found for name, values in result.items())
 
 
+@pytest.mark.seconds
 def test_a_process_can_end_while_workers_sleep_or_spin() -> None:
     code = """
         import time

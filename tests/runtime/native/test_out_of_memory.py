@@ -73,6 +73,7 @@ assert (values[:, 0] == 1).all() and (values[:, 1] == 0).all()
 """
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "code",
     [

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.seconds
 def test_a_model_frees_its_memory_while_another_keeps_the_mapping() -> None:
     status, error = run_python(
         """
