@@ -57,6 +57,7 @@ def test_every_kind_is_there_in_both_directions() -> None:
         assert {entry.kind for entry in ENTRIES if entry.direction == direction} == KINDS
 
 
+@pytest.mark.seconds
 def test_no_source_is_among_the_pairs_written_for_training() -> None:
     """Case and punctuation do not count. Other training data is not searched."""
 

@@ -294,6 +294,7 @@ def test_the_echo_server_returns_the_text() -> None:
         assert answer(server, "Please shut the gate.") == "Please shut the gate."
 
 
+@pytest.mark.seconds
 def test_a_package_of_libretranslate_translates_as_the_weights_do(
     served: ModelFormats, tmp_path: Path
 ) -> None:

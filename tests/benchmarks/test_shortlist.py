@@ -61,6 +61,7 @@ def arguments(bundle: Path, tmp_path: Path) -> list[str]:
     return [f"--{name}={value}" for name, value in names.items()]
 
 
+@pytest.mark.seconds
 def test_it_decodes_the_directions_of_its_test_set_as_the_server_does(
     bundle: Path,
     arguments: list[str],

@@ -53,6 +53,7 @@ def table_of(bundle: Path) -> ShortlistTable:
     return read_shortlists(bundle / SHORTLIST)[0]
 
 
+@pytest.mark.seconds
 def test_each_source_subword_has_its_translations_and_copies(bundle: Path) -> None:
     tokenizer, table = Tokenizer(bundle / "source.spm"), table_of(bundle)
     assert load_bundle(bundle).manifest.shortlist is not None

@@ -29,6 +29,7 @@ def read(path: Path) -> Json:
     return document
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -56,6 +56,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", range(10))
 def test_offloaded_beams_return_attention(seed: int) -> None:
     """In any batch, each subword has the attention that follows from its hypothesis' prefix."""

@@ -37,6 +37,7 @@ def model() -> Transformer:
     return model
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("formula", ["wu", "power"])
 def test_equals_the_reference_search(model: Transformer, formula: Penalty) -> None:
     rng = np.random.default_rng(11)

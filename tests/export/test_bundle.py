@@ -139,6 +139,7 @@ def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_pat
         assert (bundle.manifest.max_source_length, bundle.manifest.max_target_length) == (expected, positions)
 
 
+@pytest.mark.seconds
 def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
     write_bundle(tiny / "checkpoint", tmp_path / "again", bundle_request())
     assert contents(tmp_path / "again") == contents(tiny / "bundle")

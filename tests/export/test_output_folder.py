@@ -24,6 +24,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.seconds
 def test_the_folder_of_a_link_is_replaced_every_time(tiny: Path, tmp_path: Path) -> None:
     link, folder = tmp_path / "links" / "current", tmp_path / "bundles" / "v1"
     link.parent.mkdir()

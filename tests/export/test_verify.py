@@ -187,6 +187,7 @@ def test_a_golden_sentence_that_is_too_long_is_an_error(
     assert re.fullmatch(rf"bundle bundle: golden\.jsonl: line 2: {message}", str(raised.value))
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_a_golden_sentence_that_cannot_be_decoded_is_named(
     tiny: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.seconds
 @given(VALUES, st.booleans(), st.sampled_from([None, 1, "\t"]))
 def test_any_json(value: object, is_ascii: bool, indent: int | str | None) -> None:
     raw = json.dumps(value, ensure_ascii=is_ascii, indent=indent)

@@ -97,6 +97,7 @@ def test_the_parts_join_to_the_text(text: str, kind: UnitFormat, size: int) -> N
     assert kind is not UnitFormat.TEXT or all(len(part) <= size for part in found)
 
 
+@pytest.mark.seconds
 def test_a_very_long_line_is_split_in_linear_time() -> None:
     started = time.process_time()
     for seed in ("The house. ", "a", "a "):

@@ -188,6 +188,7 @@ def two_way_bundle(tagged_path: Path, tmp_path_factory: pytest.TempPathFactory) 
     return folder / "bundle"
 
 
+@pytest.mark.seconds
 def test_a_bundle_of_both_directions(two_way_bundle: Path) -> None:
     bundle = load_bundle(two_way_bundle)
     found = [(pair.source, pair.target, pair.source_prefix) for pair in bundle.manifest.language_pairs]

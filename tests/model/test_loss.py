@@ -11,6 +11,7 @@ from model.loss import ROWS_AT_A_TIME, label_smoothed_loss
 from model.schedule import cooldown, cooldown_by_time, learning_rate
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("rows", [5, ROWS_AT_A_TIME + 3])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_equal_pytorchs(rows: int, smoothing: float) -> None:

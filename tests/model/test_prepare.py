@@ -196,6 +196,7 @@ def test_sentences_of_other_languages_are_dropped() -> None:
     ]
 
 
+@pytest.mark.seconds
 def test_text_that_was_decoded_wrongly_is_dropped_before_it_is_normalised() -> None:
     chosen = [Pair("The road is long.", "Die Stra\u00c3\u009fe ist lang.", "a"), *pairs()[:3]]
     kept, report = run(chosen)
@@ -204,6 +205,7 @@ def test_text_that_was_decoded_wrongly_is_dropped_before_it_is_normalised() -> N
     assert len(run(chosen, rules=Rules("en", "de", ignored=frozenset({Reason.BROKEN})))[0]) == 4
 
 
+@pytest.mark.seconds
 def test_a_language_with_a_code_of_its_own_in_the_detector_is_not_another_language() -> None:
     pair = Pair(
         "They say that it will rain tomorrow, so we stay here.", "佢哋話聽日會落雨,所以我哋唔去行山喇。", "a"

@@ -160,6 +160,7 @@ def test_top_candidates_are_the_largest_log_probabilities(
         )
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("decoder", ["attention", "ssru"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_engine_finds_the_hypotheses_of_the_reference_search(
@@ -221,6 +222,7 @@ def test_rows_with_start_tokens_of_their_own(
     assert found < (2e-5 if precision == "fp32" else 0.3)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_searches_with_start_tokens_of_their_own(
     beam_size: int, subject_of: Callable[..., Subject], kernels: KernelChoice

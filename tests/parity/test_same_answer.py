@@ -66,6 +66,7 @@ def alone(runner: Runner, requests: list[BeamRequest]) -> list[Hypotheses]:
     return asyncio.run(decode())
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", [1, 2])
 def test_int8_hypotheses_and_scores_in_a_batch(
     seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Hypotheses]

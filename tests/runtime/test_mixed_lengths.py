@@ -39,6 +39,7 @@ def greedy_ids(runner: CudaRunner, num_rows: int) -> Int32s:
     return np.stack(found[1:])
 
 
+@pytest.mark.seconds
 def test_a_sentence_has_the_same_ids_alone_and_with_others(bundle: Bundle) -> None:
     """It is encoded alone, and with 99 others in at most two calls. It is decoded in the same row both times."""
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)

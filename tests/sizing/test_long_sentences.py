@@ -52,6 +52,7 @@ def test_costs_that_were_saved_without_the_longest_source_are_read() -> None:
     assert Costs.parse(fields) == COSTS
 
 
+@pytest.mark.seconds
 def test_sentences_of_many_words_are_sized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

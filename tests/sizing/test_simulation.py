@@ -114,6 +114,7 @@ def test_a_request_of_an_idle_server_takes_the_sum_of_its_parts() -> None:
     assert found == pytest.approx([0.002 + 10 * (0.0001 + 0.001), 0.002 + 30 * (0.0001 + 0.001)])
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("load", [0.4, 0.8])
 def test_a_server_of_one_row_waits_as_the_formula_of_its_queue_says(load: float) -> None:
     """M/D/1: the mean wait is load / (2 (1 - load)) service times (Pollaczek and Khinchine)."""
@@ -231,6 +232,7 @@ def test_a_server_with_many_rows_is_saturated_by_more_clients(monkeypatch: pytes
     )
 
 
+@pytest.mark.seconds
 def test_an_objective_that_an_idle_server_misses_is_refused() -> None:
     with pytest.raises(CommandError, match="without load misses p99=20ms"):
         capacity(COSTS, [20], Slo.parse("p99=20ms"))

@@ -138,6 +138,7 @@ def test_a_truncated_packed_model_is_an_error(monkeypatch: pytest.MonkeyPatch, t
         unpack()
 
 
+@pytest.mark.seconds
 def test_arrays_are_written_again_over_damaged_ones(unpacked: Path) -> None:
     (unpacked / "pc.npy").unlink()
     write_arrays(unpacked)

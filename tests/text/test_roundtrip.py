@@ -91,6 +91,7 @@ def test_a_loss_is_counted(text_format: str, source: str, result: str, field: st
     assert loss.texts == [source]
 
 
+@pytest.mark.seconds
 def test_the_command_writes_its_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "roundtrip.json"
     assert main(["--output", str(output)]) == 0

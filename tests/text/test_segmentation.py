@@ -69,6 +69,7 @@ def test_spans_are_in_order_and_cover_every_letter(text: str) -> None:
     assert all(index in covered for index, character in enumerate(text) if character.isalpha())
 
 
+@pytest.mark.seconds
 @settings(max_examples=300, deadline=None)
 @given(ANY_TEXT)
 def test_spans_exclude_white_space_and_line_breaks(text: str) -> None:

@@ -307,6 +307,7 @@ def test_the_async_client_behaves_like_the_sync_client() -> None:
         assert server.num_requests == 6
 
 
+@pytest.mark.seconds
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.text(max_size=9)), max_size=5), st.data())
 def test_events_are_parsed_wherever_the_chunks_are_split(
     events: list[tuple[str, str]], data: st.DataObject
@@ -360,6 +361,7 @@ def test_importing_the_package_imports_no_http_library() -> None:
         _ = transduce.nothing  # type: ignore[attr-defined]
 
 
+@pytest.mark.seconds
 def test_the_package_has_the_names_of_the_client() -> None:
     """In a new process, because the first use is a special one. The type of `nothing` above is also tested, by mypy."""
     programs = (

@@ -29,6 +29,7 @@ def connections_in_use(client: transduce.AsyncClient) -> list[object]:
     return [each for each in pool.connections if not each.is_idle()]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_cancelled_call_leaves_no_connection_in_use(
     is_stream: bool, monkeypatch: pytest.MonkeyPatch
@@ -115,6 +116,7 @@ def test_calls_wait_for_those_before_them_longer_than_timeout_s(monkeypatch: pyt
         assert server.most_at_once == 2
 
 
+@pytest.mark.seconds
 def test_open_streams_keep_no_call_waiting() -> None:
     async def run(url: str) -> None:
         async with transduce.AsyncClient(url, timeout_s=TIMEOUT_S) as client:

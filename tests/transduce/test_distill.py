@@ -215,6 +215,7 @@ def test_a_run_that_was_interrupted_at_its_end_resumes_with_a_refused_text(
     assert capsys.readouterr().err.endswith("out.tsv: 8 pairs of 9 sentences\n")
 
 
+@pytest.mark.seconds
 def test_a_signal_ends_the_command_while_requests_wait_to_be_repeated(
     server: UpperCaseServer, data: Path, tmp_path: Path
 ) -> None:

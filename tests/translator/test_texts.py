@@ -66,6 +66,7 @@ def between(text: str, spans: list[TextSpan]) -> list[str]:
     return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
+@pytest.mark.seconds
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
 def test_text_outside_of_segments_is_unchanged(tokenizer: Tokenizer, text: str) -> None:
@@ -79,6 +80,7 @@ def test_text_outside_of_segments_is_unchanged(tokenizer: Tokenizer, text: str) 
         assert translation.text[slice(*segment.target)] == segment.hypotheses[0].text
 
 
+@pytest.mark.seconds
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
 def test_a_model_that_copies_changes_nothing(tokenizer: Tokenizer, text: str) -> None:

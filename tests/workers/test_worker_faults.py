@@ -213,6 +213,7 @@ def load_all(processes: Sequence[WorkerProxy]) -> None:
             process.close()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("number", [0, 1, SHARED])
 @pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
 def test_errors_of_loading_reach_the_server(

@@ -73,6 +73,7 @@ async def answers(engine: Engine, jobs: list[Job]) -> list[SequenceResult]:
     return await asyncio.gather(*(submit(engine, *job) for job in jobs))
 
 
+@pytest.mark.seconds
 def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: FakePlan) -> None:
     async def scenario() -> None:
         known = jobs_that_the_reference_search_supports(random.Random(3))

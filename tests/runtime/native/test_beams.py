@@ -91,6 +91,7 @@ def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
     )
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
 def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
     seen: set[BeamOutcome] = set()

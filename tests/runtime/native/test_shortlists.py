@@ -137,6 +137,7 @@ def test_in_int8_a_list_of_all_subwords_gives_the_bits_of_the_whole_vocabulary(
     assert np.array_equal(found.log_probabilities, expected[1])
 
 
+@pytest.mark.seconds
 @pytest.mark.threads
 def test_two_lists_of_several_spans_give_the_same_candidates_in_every_call(
     precision: Precision, tmp_path: Path

@@ -69,6 +69,7 @@ def best(log_probabilities: Array, k: int) -> tuple[Array, Array]:
     return np.take_along_axis(log_probabilities, ids, axis=1), ids
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize(("vocab_size", "d"), [(61, 64), (8000, 96), (8000, 512), (32000, 256)])
 def test_log_probabilities_and_the_best_candidates(vocab_size: int, d: int, dtype: str) -> None:

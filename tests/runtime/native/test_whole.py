@@ -134,6 +134,7 @@ def tile_choices(precision: Precision) -> Iterator[tuple[bool, ...]]:
     native.allow_matrix_tiles(True)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_several_steps_equal_single_steps(
     num_threads: int, precision: Precision, shape: dict[str, Any], tile_choices: tuple[bool, ...], load: Load
@@ -205,6 +206,7 @@ def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Preci
     assert results[0] == results[1]
 
 
+@pytest.mark.seconds
 @pytest.mark.threads
 def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path) -> None:
     """The pool may be busy with one model when a thread begins its rows of the other, and free before their end."""
