@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
@@ -21,11 +21,19 @@ class FairQueue(Generic[T]):
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()  # places, by caller
         # The items that wait, by caller. A caller that gets a place and still waits goes to the end.
-        self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def add(self, caller: str, item: T) -> None:
         """Let an item wait."""
-        self._waiting.setdefault(caller, deque()).append(item)
+        self._waiting.setdefault(caller, OrderedDict())[item] = None
+
+    def remove(self, caller: str, item: T) -> None:
+        """Take out an item whose wait has ended before its turn. An item that does not wait is ignored."""
+        items = self._waiting.get(caller)
+        if items is not None:
+            items.pop(item, None)
+            if not items:
+                del self._waiting[caller]
 
     def pop(self) -> tuple[str, T] | None:
         """Return the next item with its caller, which holds one more place until `release`; None if none waits."""
@@ -36,7 +44,7 @@ class FairQueue(Generic[T]):
         if caller is None:
             caller = min(self._waiting, key=self._held.__getitem__)
         items = self._waiting.pop(caller)
-        item = items.popleft()
+        item, _ = items.popitem(last=False)
         if items:
             self._waiting[caller] = items
         self._held[caller] += 1
@@ -66,7 +74,9 @@ class FairTurns:
             await place
             yield
         finally:
-            if not place.cancelled():  # else the task was cancelled before it got the place
+            if place.cancelled():  # the task was cancelled before it got the place
+                self._queue.remove(caller, place)
+            else:
                 self._queue.release(caller)
                 self._num_free += 1
                 self._hand_out()
@@ -74,7 +84,7 @@ class FairTurns:
     def _hand_out(self) -> None:
         while self._num_free and (found := self._queue.pop()) is not None:
             caller, place = found
-            if place.cancelled():
+            if place.cancelled():  # and its task has not run since
                 self._queue.release(caller)
             else:
                 self._num_free -= 1

@@ -96,6 +96,15 @@ def test_a_cancelled_wait_takes_no_place() -> None:
     assert order_of(1, act) == ["a1", "a2"]
 
 
+def test_a_caller_that_waits_again_after_a_cancelled_wait_keeps_its_turn() -> None:
+    async def act(tasks: Tasks) -> None:
+        await tasks.start("a1", "n1")
+        await tasks.cancel("n1")
+        await tasks.start("n2", "b1", "c1")
+
+    assert order_of(1, act) == ["a1", "n2", "b1", "c1"]
+
+
 @pytest.mark.parametrize("is_cancelled_first", [True, False])
 def test_a_place_for_a_task_that_is_cancelled_meanwhile_goes_to_the_next(is_cancelled_first: bool) -> None:
     async def run() -> None:

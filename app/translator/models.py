@@ -83,7 +83,7 @@ class Models:
         self.pivoted = find_pivots(self._by_pair, pivots)
         self._direct_languages = Languages(pairs, detector)
         self._languages = Languages([*pairs, *(each.pair for each in self.pivoted.values())], detector)
-        # Of the models with an older detector.
+        # Resolvers for the models that a reload has kept with an older detector, by name.
         self._languages_of = {
             model.name: self._languages.of_pairs(model.translator.manifest.language_pairs)
             for model in served

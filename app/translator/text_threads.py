@@ -43,12 +43,16 @@ class TextThreads(ThreadPoolExecutor):
             if limit.expired():
                 raise DeadlineExceeded("the request's time ran out") from error
             raise
+        finally:
+            with self._lock:
+                self._queue.remove(caller, waiting)
 
     def _run_next(self) -> None:
-        """Run the next work, which need not be that of the `run` that has submitted this call."""
+        """Run the next work, if any. It need not be that of the `run` that has submitted this call."""
         with self._lock:
             found = self._queue.pop()
-        assert found is not None
+        if found is None:
+            return
         caller, work = found
         try:
             work.run()

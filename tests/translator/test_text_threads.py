@@ -79,9 +79,11 @@ def test_cancelled_work_is_not_begun(threads: TextThreads) -> None:
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
+        again = asyncio.create_task(threads.run(partial(begun.append, "b again"), caller="b"))
+        last = asyncio.create_task(threads.run(partial(begun.append, "c"), caller="c"))
+        await asyncio.sleep(0)
         may_end.set()
-        await first
-        await threads.run(lambda: None, caller="b")
+        await asyncio.gather(first, again, last)
 
     asyncio.run(run())
-    assert begun == []
+    assert begun == ["b again", "c"], "a cancelled wait does not cost the caller its turn"

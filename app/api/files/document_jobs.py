@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from starlette.types import Scope
 
@@ -75,7 +76,7 @@ class DocumentJobs:
         self.store = DocumentStore(limits)
         self._turns = FairTurns(limits.num_workers)
         self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def read(
         self, document: StoredDocument, content: bytes, file_format: FileFormat, *, timeout_s: float
@@ -116,6 +117,8 @@ class DocumentJobs:
         Raises the errors of `read` and `spend_characters`.
         """
         reading = asyncio.create_task(self._read_texts(scope, document, job, spending))
+        self._tasks.add(reading)
+        reading.add_done_callback(self._tasks.discard)
         try:
             await asyncio.wait({reading}, timeout=wait_s)
             if reading.done():

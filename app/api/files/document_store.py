@@ -1,6 +1,6 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-If a limit is reached, a caller who holds less than others gets room: their oldest finished documents are dropped. The
+If a limit is reached, the oldest finished documents of callers who hold more are dropped for one who holds less. The
 documents are in a temporary folder that no other user may read. The server removes the folder when it ends. If it
 is killed, the next server removes the folder. Every method is called on the event loop; threads read and write the
 bytes.
@@ -24,8 +24,8 @@ from app.errors import Overloaded
 from app.file_worker.messages import WorkerLimits
 
 FOLDER_PREFIX = "transduce-files-"
-# The Retry-After of a caller who holds fewer documents than another one. It gets room once a document of the other one
-# is finished, of which the time is not known.
+# The Retry-After of a caller while another one holds more. The caller gets room once a document of the other one is
+# finished, at a time that is not known.
 BEHIND_RETRY_S = 10.0
 
 
@@ -152,20 +152,27 @@ class DocumentStore:
         """Drop documents of others until this caller may have so many more. Raises Overloaded, and then drops none."""
         limits, left = self._limits, dict(self._files)
         if not _drop(left, share, num_bytes, limits.max_kept_bytes, lambda file: file.num_bytes):
-            raise Overloaded("no room is left for files", retry_after_s=self._retry_after_s(share))
+            retry_after_s = self._retry_after_s(share, num_bytes, lambda file: file.num_bytes)
+            raise Overloaded("no room is left for files", retry_after_s=retry_after_s)
         if not _drop(left, share, num_files, limits.max_files, lambda _: 1):
             raise Overloaded(
                 f"{limits.max_files} files are in progress or stored already",
-                retry_after_s=self._retry_after_s(share),
+                retry_after_s=self._retry_after_s(share, num_files, lambda _: 1),
             )
         for file in [file for file in self._files.values() if file.file_id not in left]:
             self.remove(file)
 
-    def _retry_after_s(self, share: str) -> float:
-        """Seconds until the first document expires. BEHIND_RETRY_S at most, if another caller holds more documents."""
-        held = Counter(file.share for file in self._files.values())
+    def _retry_after_s(self, share: str, wanted: int, size_of: Callable[[StoredDocument], int]) -> float:
+        """Seconds until the first document expires.
+
+        It is at most BEHIND_RETRY_S if another caller holds more than this one would hold. wanted: how much more this
+        caller wants, in the unit of `size_of`.
+        """
+        held = Counter[str]()
+        for file in self._files.values():
+            held[file.share] += size_of(file)
         first = min((file.expires_at for file in self._files.values()), default=math.inf)
-        is_behind = max(held.values(), default=0) > held[share] + 1
+        is_behind = max(held.values(), default=0) > held[share] + wanted
         longest_s = BEHIND_RETRY_S if is_behind else self._limits.ttl_s
         return max(1.0, min(first - time.monotonic(), longest_s))
 

@@ -1,10 +1,12 @@
 """Language codes of the /v2 routes.
 
-/v2/languages lists them in upper case: targets with region and script, sources without, unless several are served.
+/v2/languages lists them in upper case: targets with region and script, sources without them if the short code means the
+source.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from app.api.languages import served_language, served_pair
@@ -13,6 +15,8 @@ from app.errors import InvalidRequest
 from app.text.language_codes import base_language
 from app.text.language_names import language_name
 
+# A language, alone or with a script, a region or both.
+_CODE = re.compile(r"[a-z]{2,3}([-_][a-z]{4})?([-_]([a-z]{2}|[0-9]{3}))?", re.IGNORECASE)
 # The regional varieties that are listed as targets for a language, because clients refuse its bare code as a target.
 _VARIETIES = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
@@ -75,7 +79,7 @@ def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> t
     if pair in pairs:
         return pair
     found = min((each for each in pairs if base_pair(each) == base_pair(pair)), default=None)
-    if found is None:
+    if found is None or not all(map(_CODE.fullmatch, pair)):
         read_languages(source, target, pairs)
         raise InvalidRequest("target_lang is not supported with this source_lang", field="target_lang")
     return found

@@ -66,7 +66,14 @@ def test_a_glossary_of_a_served_pair_is_stored_for_it() -> None:
     assert read_pair("en-GB", "ZH-HANT", pairs) == ("en", "zh-Hant")
     assert read_pair("EN", "PT", pairs) == ("en", "pt-BR")
     assert read_pair("EN", "PT-AO", pairs) == ("en", "pt-BR")
-    for source, target in (("EN", "FR"), ("EN", "EN"), ("XX", "FR"), ("PT", "EN")):
+    for source, target in (
+        ("EN", "FR"),
+        ("EN", "EN"),
+        ("XX", "FR"),
+        ("PT", "EN"),
+        ("DE", "FR-"),
+        ("DE-NONSENSE", "FR"),
+    ):
         with pytest.raises(InvalidRequest, match="_lang is not supported"):
             read_pair(source, target, pairs)
 
