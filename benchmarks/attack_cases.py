@@ -350,7 +350,5 @@ ATTACKS = (
     Attack(f"{NUM_SLOW_FILES} slow Markdown files whose callers stay", "callers take turns", slow_files),
     Attack("a Word file that unpacks to 300 MB", "file worker's limits", file_bomb),
     # The last one, because the attacker's files then take all places.
-    Attack(
-        f"{NUM_KEPT_FILES} files that nobody fetches", "`MAX_FILES`, of which callers get shares", kept_files
-    ),
+    Attack(f"{NUM_KEPT_FILES} files that are never fetched", "`MAX_FILES`, shared by callers", kept_files),
 )

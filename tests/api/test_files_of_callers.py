@@ -76,7 +76,7 @@ def test_a_full_server_drops_the_oldest_file_of_the_caller_who_has_the_most(echo
 
 
 class Held:
-    """Pieces of work, each of which goes on until it is told to end. order: their names, as they began."""
+    """Pieces of work that go on until `end_next` ends them. order: their names, in the order of their begin."""
 
     def __init__(self) -> None:
         self.order: list[str] = []

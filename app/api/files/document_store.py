@@ -14,7 +14,7 @@ import math
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -168,9 +168,7 @@ class DocumentStore:
         It is at most BEHIND_RETRY_S if another caller holds more than this one would hold. wanted: how much more this
         caller wants, in the unit of `size_of`.
         """
-        held = Counter[str]()
-        for file in self._files.values():
-            held[file.share] += size_of(file)
+        held = _held(self._files, size_of)
         first = min((file.expires_at for file in self._files.values()), default=math.inf)
         is_behind = max(held.values(), default=0) > held[share] + wanted
         longest_s = BEHIND_RETRY_S if is_behind else self._limits.ttl_s
@@ -218,6 +216,14 @@ class DocumentStore:
             self.remove(file)
 
 
+def _held(files: Mapping[str, StoredDocument], size_of: Callable[[StoredDocument], int]) -> Counter[str]:
+    """What each caller holds, by its share."""
+    held: Counter[str] = Counter()
+    for file in files.values():
+        held[file.share] += size_of(file)
+    return held
+
+
 def _drop(
     files: dict[str, StoredDocument],
     share: str,
@@ -230,9 +236,7 @@ def _drop(
     limit: of the sizes of all documents. The next document is the oldest finished one of the caller who holds the most,
     of those who have finished ones and hold more than this caller is going to.
     """
-    held: Counter[str] = Counter()
-    for file in files.values():
-        held[file.share] += size_of(file)
+    held = _held(files, size_of)
     finished: dict[str, deque[StoredDocument]] = {}
     for file in sorted(files.values(), key=lambda file: file.expires_at):
         if file.is_finished and size_of(file):

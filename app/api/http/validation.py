@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -74,6 +75,16 @@ _REFUSAL_RATIO = 0.75
 # Most unknown fields of one body that are compared with the known ones. Each takes some 100 microseconds.
 _MAX_COMPARED = 16
 _field_names: set[str] = set()
+
+
+def _refuse(value: object) -> object:
+    if value:
+        raise PydanticCustomError(INVALID, "is not offered here")
+    return value
+
+
+# A field that is refused if it is set, because the server cannot do what it requests.
+NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 
 
 class RequestBody(BaseModel):

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
-from app.api.http.validation import RequestBody, TolerantBody
-from app.api.v2.models import NotOffered
+from app.api.http.validation import NotOffered, RequestBody, TolerantBody
 from app.text.parsed_text import TextFormat
 
 MAX_ID_CHARACTERS = 256

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.api.http.validation import INVALID, INVALID_BODY, OneOrMore, TolerantBody, as_texts, check_total
+from app.api.http.validation import (
+    INVALID_BODY,
+    NotOffered,
+    OneOrMore,
+    TolerantBody,
+    as_texts,
+    check_total,
+)
 from app.api.limits import RequestLimits
 from app.stores.glossaries import EntriesFormat, GlossaryLimits
 
@@ -45,20 +52,12 @@ def _to_none(value: object) -> object:
     return value or None
 
 
-def _refuse(value: object) -> object:
-    if value:
-        raise PydanticCustomError(INVALID, "is not offered here")
-    return value
-
-
 Switch = Annotated[bool, BeforeValidator(_to_bool)]
 Tags = Annotated[
     list[Annotated[str, Field(max_length=MAX_TAG_CHARACTERS)]],
     Field(max_length=MAX_TAGS, fail_fast=True),
     BeforeValidator(_to_list),
 ]
-# A field that is refused if it is set, because the server cannot do what it requests.
-NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
 Ignored = Annotated[Any, Field(description="ignored")]
 Formality = Annotated[
     Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
