@@ -111,6 +111,13 @@ def sets_of(data: Path, pair: str) -> list[Path]:
     return sorted((data / pair).glob("test.*.tsv.xz"))
 
 
+def check_data(parser: argparse.ArgumentParser, data: Path) -> None:
+    """End the program with an error if there is no test set of a language pair."""
+    for pair in PAIRS:
+        if not sets_of(data, pair):
+            parser.error(f"--data: {data} has no {pair}/test.*.tsv.xz")
+
+
 def read_texts(data: Path) -> list[tuple[str, str]]:
     """The texts as (language, text): every distinct sentence, then the first words of the sentences."""
     sentences = dict.fromkeys(
@@ -194,9 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, help="take every n-th text (default: %(default)s)")
     parser.add_argument("--one", nargs=2, metavar=("DETECTOR", "LANGUAGES"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
-    for pair in PAIRS:
-        if not sets_of(args.data, pair):
-            parser.error(f"--data: {args.data} has no {pair}/test.*.tsv.xz")
+    check_data(parser, args.data)
     if args.one:
         print(json.dumps(measure(args.one[0], args.data, args.one[1].split(","), args.every)))
         return 0

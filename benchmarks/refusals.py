@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.text.detection import LanguageDetector, foreign_language
-from benchmarks.detection import read_texts
+from benchmarks.detection import check_data, read_texts
 from benchmarks.machine import ROOT, describe_run
 
 RESULT = Path(__file__).with_name("results") / "refusals.json"
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--every", type=int, default=1, help="take every n-th text (default: %(default)s)")
     args = parser.parse_args(arguments)
+    check_data(parser, args.data)
     run = describe_run("benchmarks.refusals", ["--data", "FOLDER", "--every", str(args.every)], python=None)
     detector = LanguageDetector(SERVED)
     texts = read_texts(args.data)[:: args.every]
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {name: refusals(detector, group) for name, group in groups.items()}
     print(json.dumps(found, indent=1))
     result = {**run, "languages": len(detector.languages), "refusals": found}
+    args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.bundle import Bundle
 from app.bundle_tokenizers import load_tokenizers
-from app.text.tokenizer import Encoded
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Encoded
 
 
 class TaggedTokenizer:
@@ -20,9 +20,9 @@ class TaggedTokenizer:
         """The subwords of a source, with the pair's tag if it has one."""
         return self._source.encode_tagged(text, self._tag)
 
-    def num_verbatim_spans(self, text: str) -> int:
-        """The number of runs of characters that the vocabulary does not have."""
-        return self._source.num_verbatim_spans(text)
+    def can_encode(self, text: str) -> bool:
+        """Whether there is a placeholder symbol for each run of unknown characters."""
+        return self._source.num_verbatim_spans(text) <= len(PLACEHOLDER_SYMBOLS)
 
     def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> str:
         """The text of a translation."""

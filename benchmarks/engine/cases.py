@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from benchmarks.engine.jobs import Job
 from benchmarks.serving import read_sentences
 from benchmarks.tagged_tokenizer import TaggedTokenizer
@@ -124,6 +123,5 @@ def encode(tokenizer: TaggedTokenizer, texts: list[str], *, most_subwords: int) 
 
     Texts with more runs of unknown characters than there are placeholder symbols are left out.
     """
-    fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= len(PLACEHOLDER_SYMBOLS)]
-    encoded = [list(tokenizer.encode(text).ids) for text in fitting]
+    encoded = [list(tokenizer.encode(text).ids) for text in texts if tokenizer.can_encode(text)]
     return [ids for ids in encoded if len(ids) <= most_subwords]

@@ -52,13 +52,19 @@ class TestSet:
 
 
 def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
-    """The sentences of `sentences.tsv`, and the named test sets of the folder without sentences that are too long."""
+    """The sentences of `sentences.tsv`, and the named test sets of the folder.
+
+    Sentences that are too long are left out, and those with more runs of unknown characters than placeholder symbols.
+    """
     tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
-    found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
+    own = [tokenizer.encode(text) for text in read_sentences()[:most] if tokenizer.can_encode(text)]
+    found = [TestSet(OWN, own, [])]
     for name in names if data else ():
         pairs = read_pairs(Path(data or "") / f"test.{name}.tsv.xz")[:most]
-        kept = [(tokenizer.encode(source), target) for source, target in pairs]
+        kept = [
+            (tokenizer.encode(source), target) for source, target in pairs if tokenizer.can_encode(source)
+        ]
         kept = [(source, target) for source, target in kept if len(source.ids) <= longest]
         found.append(TestSet(name, [source for source, _ in kept], [target for _, target in kept]))
     return found
@@ -125,12 +131,13 @@ def compare(
 
 
 def p_of_difference(translations: list[str], others: list[str], references: list[str]) -> float:
-    """The p-value of a difference in BLEU, by paired bootstrap resampling of sentences. 1 for equal translations.
+    """The p-value of a difference in BLEU, by paired bootstrap resampling of sentences. 1 for equal scores.
 
     Koehn, "Statistical Significance Tests for Machine Translation Evaluation", 2004.
     """
-    if translations == others:
-        return 1.0
+    bleu = BLEU()
+    if bleu.corpus_score(translations, [references]).score == bleu.corpus_score(others, [references]).score:
+        return 1.0  # the resampling of sacrebleu counts no sample as different then, which gives its smallest p-value
     systems: list[tuple[str, Sequence[str]]] = [("others", others), ("translations", translations)]
     test = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
     result = test()[1]["BLEU"][1]

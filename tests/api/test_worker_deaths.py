@@ -24,14 +24,20 @@ from tests.api.test_workers_of_the_model import (
     workers_of,
 )
 
-MANY_RESTARTS: dict[str, object] = {**SETTINGS, "max_worker_restarts": 1000, "sentence_cache_bytes": 0}
+# Every request is decoded for itself, so that several slow requests keep both workers busy.
+MANY_RESTARTS: dict[str, object] = {
+    **SETTINGS,
+    "max_worker_restarts": 1000,
+    "sentence_cache_bytes": 0,
+    "coalesce": False,
+}
 RESTARTS = "transduce_worker_restarts_total"
-# One worker decodes both texts for a while, since every hypothesis has at least 80 subwords.
+# One worker decodes both texts for a while, since every hypothesis has at least 160 subwords.
 SLOW: dict[str, Any] = {
     "text": TEXTS[:2],
     "beam_size": 16,
-    "min_target_length": 80,
-    "max_target_length": 81,
+    "min_target_length": 160,
+    "max_target_length": 161,
     "timeout_ms": 60_000,
 }
 # Seconds of CPU time after which a worker certainly decodes.

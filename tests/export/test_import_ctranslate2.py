@@ -79,14 +79,18 @@ def test_translations_equal_those_of_ctranslate2(
 ) -> None:
     tokenizer = Tokenizer(bundle.file("source.spm"), ends_source=False)
     sources = [tokenizer.encode(text).ids for text in SENTENCES]
-    # The length penalty is off, because CTranslate2 does not count the end token in it. With 0 in place of 1e-9,
-    # CTranslate2 would stop when the best hypothesis has ended.
-    options = DecodingOptions(beam_size=beam_size, alpha=0.0, max_target_length=MAX_TOKENS)
+    alpha = bundle.manifest.decoding.alpha
+    options = DecodingOptions(
+        beam_size=beam_size,
+        alpha=alpha,
+        length_penalty=bundle.manifest.decoding.length_penalty,
+        max_target_length=MAX_TOKENS,
+    )
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, sources, options)
     pieces = [pieces_of(tokenizer, source) for source in sources]
     results = translator.translate_batch(
-        pieces, beam_size=beam_size, length_penalty=1e-9, max_decoding_length=MAX_TOKENS
+        pieces, beam_size=beam_size, length_penalty=alpha, max_decoding_length=MAX_TOKENS
     )
     reference = [result.hypotheses[0] for result in results]
     ended = {text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_TOKENS - 1}

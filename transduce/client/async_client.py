@@ -74,7 +74,8 @@ class AsyncClient:
     async def close(self) -> None:
         """Close all connections. Calls and reading an open stream then raise ConnectionFailed, also those in progress.
 
-        A call in progress may raise another TransduceError, if it had already failed.
+        A call in progress may raise another TransduceError, if it had already failed. A call that waits before a retry
+        raises when that wait ends.
         """
         await self._connections.http.aclose()
 

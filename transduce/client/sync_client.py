@@ -72,7 +72,8 @@ class Client:
     def close(self) -> None:
         """Close all connections. Calls, and reading an open stream, then raise ConnectionFailed.
 
-        A thread that already waits for a piece notices only when one arrives, or after `timeout_s`.
+        A thread that already waits for a response, or for the next piece of a stream, notices when data arrives, or
+        after `timeout_s`. A thread that waits before a retry notices when that wait ends.
         """
         self._connections.http.close()
 

@@ -12,11 +12,12 @@ from app.errors import Unauthorized
 from app.stores.key_limits import NO_LIMITS, KeyLimits
 
 # Paths of the server's own API and page that never need a key. A probe cannot hold one, and a user types the key into
-# the page. Those of another API are its `Dialect.open_paths`, which `Gate` checks.
+# the page. Another API lists in `Dialect.open_paths` the paths for which `Gate` checks no key. Some routes there read
+# the key from the query or the body instead.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
 # Routes whose paths begin with this check the administrator's token instead.
 ADMIN_PREFIX = "/admin/"
-# The second is the scheme of DeepL's clients. Every route accepts both.
+# The second is the scheme of DeepL's clients. Every route that reads the key from this header accepts both.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
