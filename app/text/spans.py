@@ -29,11 +29,8 @@ def target_offsets(
     to no subword.
     """
     text, offsets = tokenizer.offsets(ids)
-    widths, remaining = [], dict(enumerate(verbatim_spans))
-    for character in text:
-        index = ord(character) - ord(PLACEHOLDER_SYMBOLS[0])
-        is_placeholder = 0 <= index < len(PLACEHOLDER_SYMBOLS)
-        widths.append(len(remaining.pop(index, "")) if is_placeholder else 1)
+    remaining = dict(enumerate(verbatim_spans))
+    widths = _widths(text, remaining)
     if remaining:  # when `decode` appends spans, it strips the text
         first = len(text) - len(text.lstrip())
         last = len(text.rstrip())
@@ -43,9 +40,17 @@ def target_offsets(
 
 def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
     """Return the offsets of each subword of `tokenizer.encode(text)` in `text`, without end token."""
-    encoded = tokenizer.encode(text)
-    ids = encoded.ids[:-1] if encoded.ids[-1] == tokenizer.eos_id else encoded.ids
-    return as_sent(text, target_offsets(tokenizer, ids, encoded.verbatim_spans))
+    read, verbatim_spans, offsets = tokenizer.offsets_in_source(text)
+    return as_sent(text, _with_widths(offsets, _widths(read, dict(enumerate(verbatim_spans)))))
+
+
+def scored_offsets(tokenizer: Tokenizer, text: str, verbatim_spans: Sequence[str]) -> list[Offsets]:
+    """Return the offsets in `text` of each subword of `tokenizer.encode_target(text, verbatim_spans)`.
+
+    The end token has none. Raises TokenizerError as `encode_target`.
+    """
+    read, offsets = tokenizer.offsets_in_target(text, verbatim_spans)
+    return as_sent(text, _with_widths(offsets, _widths(read, dict(enumerate(verbatim_spans)))))
 
 
 def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
@@ -92,6 +97,19 @@ def _clusters(text: str) -> Iterator[str]:
         elif not is_long:
             composed = joined
     yield text[start:]
+
+
+def _widths(text: str, verbatim_spans: dict[int, str]) -> list[int]:
+    """Return how many characters each character of a text with placeholder symbols stands for.
+
+    verbatim_spans: the span of each symbol, by the symbol's number. A span is removed when its symbol occurs.
+    """
+    widths = []
+    for character in text:
+        index = ord(character) - ord(PLACEHOLDER_SYMBOLS[0])
+        is_placeholder = 0 <= index < len(PLACEHOLDER_SYMBOLS)
+        widths.append(len(verbatim_spans.pop(index, "")) if is_placeholder else 1)
+    return widths
 
 
 def _with_widths(offsets: Sequence[Offsets], widths: Sequence[int]) -> list[Offsets]:

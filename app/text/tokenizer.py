@@ -130,6 +130,23 @@ class Tokenizer:
 
     def encode(self, text: str) -> Encoded:
         """Encode a source sentence. Raises TokenizerError for more verbatim spans than placeholder symbols."""
+        text, verbatim_spans = self._with_symbols(text)
+        ids = self._ids(text)
+        end = (self.eos_id,) if self.ends_source or not ids else ()
+        return Encoded((*ids, *end), verbatim_spans)
+
+    def offsets_in_source(self, text: str) -> tuple[str, tuple[str, ...], list[tuple[int, int]]]:
+        """Return the text that `encode` gives to SentencePiece, its verbatim spans, and each subword's start and end.
+
+        The offsets are those in this text. It is composed (NFC), with placeholder symbols. If a character becomes
+        several subwords, as in bytes or by a normalisation that expands it, all of them but the last are empty. Raises
+        TokenizerError as `encode`.
+        """
+        text, verbatim_spans = self._with_symbols(text)
+        return text, verbatim_spans, self._encode_with_offsets(text)
+
+    def _with_symbols(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Return the composed text with a placeholder symbol for each verbatim span, and these spans."""
         parts: list[str] = []
         verbatim_spans: list[str] = []
         for is_unknown, run in self._runs(unicodedata.normalize("NFC", text)):
@@ -142,9 +159,7 @@ class Tokenizer:
                 verbatim_spans.append(run)
             else:
                 parts.append(run)
-        ids = self._ids("".join(parts))
-        end = (self.eos_id,) if self.ends_source or not ids else ()
-        return Encoded((*ids, *end), tuple(verbatim_spans))
+        return "".join(parts), tuple(verbatim_spans)
 
     def encode_tagged(self, text: str, tag: str | None) -> Encoded:
         """Encode a source sentence with a subword that names a language. tag: None for no such subword.
@@ -161,9 +176,25 @@ class Tokenizer:
     def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source with these verbatim spans, the end token last.
 
+        Raises TokenizerError if an unknown run has a placeholder symbol, which bytes cannot spell.
+        """
+        return (*self._processor.encode(self._target_with_symbols(text, verbatim_spans)), self.eos_id)
+
+    def offsets_in_target(
+        self, text: str, verbatim_spans: Sequence[str]
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text that `encode_target` gives to SentencePiece, and each subword's start and end in it.
+
+        The end token has none. Subwords are empty as in `offsets_in_source`. Raises TokenizerError as `encode_target`.
+        """
+        text = self._target_with_symbols(text, verbatim_spans)
+        return text, self._encode_with_offsets(text)
+
+    def _target_with_symbols(self, text: str, verbatim_spans: Sequence[str]) -> str:
+        """Return the composed text in which placeholder symbols stand for the source's verbatim spans.
+
         A verbatim span that the source has becomes its placeholder symbol. Any other run of unknown characters is
-        spelled in bytes; a vocabulary without bytes gives the unknown token. Raises TokenizerError if such a run has a
-        placeholder symbol, which bytes cannot spell.
+        spelled in bytes; a vocabulary without bytes gives the unknown token. Raises TokenizerError as `encode_target`.
         """
         remaining = list(enumerate(verbatim_spans))
         parts: list[str] = []
@@ -176,7 +207,7 @@ class Tokenizer:
                 raise TokenizerError("the target has placeholder characters that the source does not have")
             else:
                 parts.append(run)
-        return (*self._processor.encode("".join(parts)), self.eos_id)
+        return "".join(parts)
 
     def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> Decoded:
         """Decode subwords without start and end tokens, and restore the verbatim spans.
@@ -207,6 +238,11 @@ class Tokenizer:
         """
         decoded = self._processor.decode(list(ids), return_type="offset_mapping")
         return str(decoded["text"]), [(int(start), int(end)) for start, end in decoded["offsets"]]
+
+    def _encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Return the start and end of each subword in a text with placeholder symbols."""
+        encoded = self._processor.encode(text, return_type="offset_mapping")
+        return [(int(start), int(end)) for start, end in encoded["offsets"]]
 
     def _ids(self, text: str) -> Sequence[int]:
         """Return the subwords of a text in which placeholder symbols stand for all verbatim spans."""

@@ -18,7 +18,7 @@ from app.text.finished import FinishedSegment
 from app.text.language_codes import separator
 from app.text.segmentation import Offsets
 from app.text.segments import Fallback, SegmentTranslation, is_wordless, join_parts, source_as_translation
-from app.text.spans import as_sent, target_offsets
+from app.text.spans import scored_offsets, target_offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.jobs import Part, SegmentJob, TextPlan, joint_reason
 from app.translator.request import (
@@ -228,15 +228,14 @@ class Detokeniser:
         request: ScoreRequest,
         pair: LanguagePair,
         pieces: Sequence[ScoredSource],
-        targets: Sequence[tuple[int, ...]],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score for each pair. pieces, targets, results: one for each pair.
+        """Return one score for each pair. pieces, results: one for each pair.
 
         The spans of tokens are positions in the request's translation.
         """
         scores = []
-        for index, (piece, target, result) in enumerate(zip(pieces, targets, results, strict=True)):
+        for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
             span = stripped_span("translation", index, text)
             tokens: tuple[Token, ...] = ()
@@ -247,10 +246,8 @@ class Detokeniser:
                     sources = tuple(self.encoder.source_spans(piece, pair))
                 columns = SourceColumns(0, len(sources)) if request.attention else None
                 builder = TokenBuilder(self.tokenizer, piece.encoded.verbatim_spans, sources, columns)
-                offsets = target_offsets(self.tokenizer, target, piece.encoded.verbatim_spans)
-                offsets = [
-                    (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
-                ]
+                spans = scored_offsets(self.tokenizer, span.of(text), piece.encoded.verbatim_spans)
+                offsets = [(start + span.start, end + span.start) for start, end in spans]
                 tokens = builder.build(hypothesis, text, [*offsets, (span.end, span.end)])
             num_tokens = len(hypothesis.token_log_probabilities)
             source_tokens = sources if request.attention else ()

@@ -204,7 +204,7 @@ class Translator(ModelTranslator):
             results = await self._decode(request, parts)
             decoded = time.monotonic()
             scores = await self.text_threads.run_for(
-                request, lambda: self.detokeniser.scores(request, language_pair, pieces, forced, results)
+                request, lambda: self.detokeniser.scores(request, language_pair, pieces, results)
             )
             detokenise_s = time.monotonic() - decoded
         phases = Phases.of(results)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.text.spans import MAX_CLUSTER_LENGTH, as_sent, source_offsets, target_offsets
+from app.text.spans import MAX_CLUSTER_LENGTH, as_sent, scored_offsets, source_offsets, target_offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, SPACE, Tokenizer, TokenizerError
-from tests.model.sentences import write_tokenizer
+from tests.model.sentences import pairs, write_tokenizer
 from tests.text.growth import check_near_linear
 
 # U+0958 composes to two characters, and U+0344 to two marks.
@@ -49,6 +50,55 @@ def test_offsets_of_a_subword_are_those_of_its_characters(tokenizer: Tokenizer) 
         parts(text, source_offsets(tokenizer, text)), tokenizer.encode(text).ids, strict=False
     ):
         assert tokenizer.decode((identity,)).text == part.lstrip()
+
+
+@pytest.fixture(scope="module")
+def normalising(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """A vocabulary with SentencePiece's default normalisation, as imported models have."""
+    path = tmp_path_factory.mktemp("spans") / "source.spm"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            [*(f"{pair.source} {pair.target}" for pair in pairs()), "fi fl 1/2 \u2044 ... A"]
+        ),
+        model_prefix=str(path.with_suffix("")),
+        vocab_size=400,
+        hard_vocab_limit=False,
+        user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
+        minloglevel=2,
+    )
+    return Tokenizer(path.with_suffix(".model"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("Anna\u2026 sees the cats.", id="an ellipsis becomes three full stops"),
+        pytest.param("The \ufb01rst \ufb02oor of Anna.", id="ligatures become letters"),
+        pytest.param("\u00bd of \uff21nna\u00a0sees it.", id="a fraction and a full-width letter"),
+        pytest.param("Anna  sees   the cats.", id="spaces are merged"),
+        pytest.param("Anna \U0001f600 sees\u2026 \u4f60\u597d cats.", id="with verbatim spans"),
+    ],
+)
+def test_offsets_are_those_before_the_normalisation(normalising: Tokenizer, text: str) -> None:
+    offsets = source_offsets(normalising, text)
+    assert len(offsets) == len(normalising.encode(text).ids) - 1
+    assert "".join(parts(text, offsets)) == text
+    assert parts(text, offsets)[-1] == "."
+    starts = {start for start, _ in offsets}
+    # A subword begins at or before the space of each word.
+    assert {
+        index for index, character in enumerate(text) if character == " " and text[index - 1] != " "
+    } <= starts
+    spans = normalising.encode(text).verbatim_spans
+    assert scored_offsets(normalising, text, spans) == offsets
+
+
+def test_an_unknown_run_of_a_scored_text_has_its_own_place(tokenizer: Tokenizer) -> None:
+    text = "Anna \U0001f600\U0001f600 sees \u4f60\u597d cats."
+    offsets = scored_offsets(tokenizer, text, ("\u4f60\u597d",))
+    assert len(offsets) == len(tokenizer.encode_target(text, ("\u4f60\u597d",))) - 1
+    assert "".join(parts(text, offsets)) == text
+    assert parts(text, offsets)[-1] == "."
 
 
 def test_a_verbatim_span_belongs_to_its_placeholder_symbol(tokenizer: Tokenizer) -> None:
