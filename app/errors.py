@@ -16,7 +16,7 @@ ServiceError
   RetryLater              the request may succeed after retry_after_s
     Overloaded              the queue is full, the estimated wait passes the deadline, or no file can be stored
     QuotaExceeded           a limit of the API key is reached
-    NotReady                the server, a model or the stored glossaries cannot be used now
+    NotReady                the server, a model, the stored glossaries or the folder of files cannot be used now
     UsageUnavailable        the counts of the API keys cannot be read or written
   DeadlineExceeded        the request's deadline passed
   RequestCancelled        the client disconnected, or does not read its response
@@ -136,7 +136,7 @@ class QuotaExceeded(RetryLater):
 
 
 class NotReady(RetryLater):
-    """The server is loading, draining or dead, or a model or the stored glossaries cannot be used now."""
+    """The server is loading, draining or dead. Or a model, the stored glossaries or the folder of files is unusable."""
 
 
 class UsageUnavailable(RetryLater):

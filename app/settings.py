@@ -43,7 +43,9 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
     )
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
+    host: str = Field(
+        "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4 address, :: for IPv6 too"
+    )
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 lets the system choose")
     probe_port: int | None = Field(
         None,
@@ -140,10 +142,7 @@ class Settings(BaseSettings):
         description="whether greedy and beam searches use a bundle's shortlist; with native kernels only",
     )
     num_threads: int = Field(
-        0,
-        ge=0,
-        le=256,
-        description="threads of the engine, shared by its workers; 0: one per usable core",
+        0, ge=0, le=256, description="threads of the engine, shared by its workers; 0: one per usable core"
     )
     num_lanes: int = Field(
         0,
@@ -246,7 +245,7 @@ class Settings(BaseSettings):
     max_kept_file_bytes: int = Field(
         200_000_000,
         ge=1024,
-        description="bytes of all files being translated or kept; kept files are on disk",
+        description="bytes of all files being translated (in memory) or kept (in the temporary folder)",
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds for which a translated file is kept")
     file_timeout_s: float = Field(
@@ -324,6 +323,7 @@ class Settings(BaseSettings):
             ("max_beam_size", "num_rows"),
             ("max_items", "max_request_sentences"),
             ("max_connections_per_address", "max_connections"),
+            ("max_file_bytes", "max_kept_file_bytes"),
         )
         values = {name: getattr(self, name) for pair in pairs for name in pair}
         values["num_rows"] = self.rows_on("cpu")

@@ -37,6 +37,10 @@ def check(bundle: Path) -> None:
         problems.append("it has no int8 variant")
     if (source := loaded.manifest.language_pairs[0].source) != "en":
         problems.append(f"its first pair translates from {source}, not from en")
+    if loaded.manifest.has_target_starts:
+        problems.append("it has a start token for each target")
+    if (longest := loaded.manifest.max_target_length) < MAX_TARGET_LENGTH:
+        problems.append(f"its max_target_length is {longest}, not at least {MAX_TARGET_LENGTH}")
     if problems:
         raise BundleError(str(bundle), problems)
 
@@ -52,7 +56,8 @@ def groups_of(bundle: Path, size: int) -> list[list[list[int]]]:
 def measure(bundles: list[Path], num_turns: int) -> list[dict[str, Any]]:
     """For each case: milliseconds of a sentence and subwords of all translations by bundle, and the ratio of times.
 
-    Times are medians over the turns. times_as_fast: the first bundle's time over the second's.
+    Times are medians over the turns. times_as_fast: the median over the turns of the first bundle's time over the
+    second's in the same turn. So it may differ from the quotient of the medians.
     """
     settings = {"precision": "int8", "num_rows": NUM_ROWS, "num_threads": 1}
     workers = [Worker("ours", {"bundle": str(bundle), **settings}) for bundle in bundles]

@@ -96,6 +96,7 @@ def test_all_problems_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         {"max_beam_size": 9, "num_rows": 8, "max_num_hypotheses": 1},
         {"max_request_sentences": 3000, "max_pending_sentences": 2000},
         {"max_items": 2000, "max_request_sentences": 1024},
+        {"max_file_bytes": 5001, "max_kept_file_bytes": 5000},
     ],
 )
 def test_a_contradiction_names_both_settings(settings: dict[str, object]) -> None:

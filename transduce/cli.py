@@ -117,8 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_closed_standard_files()
     if argv is None and name == SERVER:
         # Block the signals until the server handles them on its event loop, so that a signal during the start also ends
-        # it cleanly.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        # it cleanly, or reloads after it. On a terminal the server does not handle SIGHUP, which ends the process.
+        handled = [signal.SIGINT, signal.SIGTERM]
+        if not os.isatty(2):  # stderr, as in `Server.capture_signals`
+            handled.append(signal.SIGHUP)
+        signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     is_debug = "--debug" in arguments
     try:
         return run_subcommand(name, arguments)

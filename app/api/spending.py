@@ -16,7 +16,8 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
     """Count a request with this many code points. The caller does the work in the context of the result.
 
     Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, also
-    to an error, but not to UsageUnavailable.
+    to an error, but not to UsageUnavailable. They have the counts at the start of the response. So those of an error
+    that has ended the spending are without its counts.
     """
     caller = scope["state"]["caller"]
     with _reported(scope, usage, caller):
@@ -39,7 +40,7 @@ def _reported(scope: Scope, usage: Usage, caller: str) -> Iterator[None]:
         are_known = False
         raise
     finally:
-        scope["state"]["limit_headers"] = limit_headers(usage, caller) if are_known else []
+        scope["state"]["limit_headers"] = lambda: limit_headers(usage, caller) if are_known else []
 
 
 def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:

@@ -14,7 +14,9 @@ no accepted work had begun yet. For a request of n sentences this work is
 The second is the decoding time of the request's longest sentence, twice if that is likely to be decoded twice.
 
 The number of sentences and subwords is known only after segmentation and tokenisation. So a request is first checked
-with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again.
+with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again, and the
+bounds if the estimate was too low. Otherwise many long requests could be accepted as one sentence each before the first
+of them is split.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Admission:
         engine without work accepts any request.
         """
         if self.num_sentences > 0:
-            self._check_bounds(reservation)
+            self.check_bounds(reservation)
             self.check_deadline(reservation)
         self._held.setdefault(reservation.caller, {})[reservation] = None
         self.add(reservation.caller, reservation.cost)
@@ -119,10 +121,15 @@ class Admission:
         """Return the seconds until all accepted work of a caller is done; 0 while the speed is unknown."""
         return self._time_in_turns_s(caller, self.speed.row_steps(self._totals.get(caller, Cost()))) or 0.0
 
-    def _check_bounds(self, reservation: Reservation) -> None:
+    def check_bounds(self, reservation: Reservation) -> None:
+        """Raise Overloaded when a reservation's work would exceed its caller's share of the bounds.
+
+        The totals must not include the reservation's work.
+        """
         caller, bounds = reservation.caller, self._settings
         num_callers = len(self._totals) + (caller not in self._totals)
-        if caller in self._totals:
+        held = self._held.get(caller, {})
+        if len(held) > (reservation in held):  # the caller has other requests
             wanted, share = self._totals[caller].plus(reservation.cost), 1 / num_callers
         else:
             wanted, share = self._total.plus(reservation.cost), min(num_callers, NEWCOMERS_BOUND)
@@ -185,15 +192,22 @@ class Reservation:
     def resize(self, cost: Cost, *, longest: int) -> None:
         """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded as `Admission.check_deadline`, unless no other work is accepted. The work counts until the
-        context ends. The bounds are not checked again.
+        Raises Overloaded as `Admission.check_deadline`, and as `Admission.check_bounds` if the cost exceeds the
+        estimate. Raises nothing if no other work is accepted. The true cost counts until the context ends, also if this
+        raises.
         """
-        others = self._admission.num_sentences - self.cost.num_sentences
-        self._admission.add(self.caller, self.cost, -1)
-        self._admission.add(self.caller, cost)
+        admission, estimate = self._admission, self.cost
+        is_larger = cost.num_sentences > estimate.num_sentences or cost.num_tokens > estimate.num_tokens
+        admission.add(self.caller, estimate, -1)
+        has_others = admission.num_sentences > 0
         self.cost, self.longest = cost, longest
-        if others > 0 and cost.num_sentences:
-            self._admission.check_deadline(self)
+        try:
+            if has_others and is_larger:
+                admission.check_bounds(self)
+        finally:
+            admission.add(self.caller, cost)
+        if has_others and cost.num_sentences:
+            admission.check_deadline(self)
 
 
 def _bounded(seconds: float) -> float:

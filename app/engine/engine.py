@@ -141,9 +141,8 @@ class Engine:
         estimates, and `Reservation.resize` replaces them later. options: those of all sentences; None: one row each.
         deadline: seconds of time.monotonic. Raises NotReady.
 
-        Entering the context raises Overloaded if the accepted work would exceed the caller's share of the limits.
-        Entering it and `resize` raise Overloaded if the answer is expected after the deadline. An engine without
-        work accepts every request.
+        Entering the context and `resize` raise Overloaded if the accepted work would exceed the caller's share of the
+        limits, or if the answer is expected after the deadline. An engine without other work accepts every request.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)
@@ -167,8 +166,8 @@ class Engine:
         """Submit one sentence and return the future of its result.
 
         source_ids: with an end token and a tag if the model's sources have them. deadline: seconds of time.monotonic.
-        request_id: sentences of a request are served in order of submission, requests of a caller take turns, and
-        callers take turns.
+        request_id: with `deadline` it names the request (`RequestKey`). Sentences of a request are served in order of
+        submission, requests of a caller take turns, and callers take turns.
         on_tokens: called on the event loop with new tokens before the future is done, if the beam size is 1.
 
         The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows after the

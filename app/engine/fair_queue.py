@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, KeysView
 
-from app.engine.sequence import Sequence
+from app.engine.sequence import RequestKey, Sequence
 
 # Ordered sets: OrderedDict takes from the front and removes from anywhere in constant time.
 Request = OrderedDict[Sequence, None]
-Caller = OrderedDict[str, Request]
+Caller = OrderedDict[RequestKey, Request]
 
 
 class FairQueue:
@@ -34,22 +34,22 @@ class FairQueue:
 
     def push(self, sequence: Sequence) -> None:
         """Append a sequence to its request. A new request or caller goes to the end of its queue."""
-        self._insert(sequence, sequence.caller, sequence.request_id)
+        self._insert(sequence, sequence.caller, sequence.request)
         self._num_sequences += 1
 
-    def add_request(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def add_request(self, sequence: Sequence, caller: str, key: RequestKey) -> None:
         """Append a waiting sequence to another request as well. Does nothing when the sequence is not queued."""
-        if self._contains(sequence, sequence.caller, sequence.request_id):
-            sequence.other_queues.append((caller, request_id))
-            self._insert(sequence, caller, request_id)
+        if self._contains(sequence, sequence.caller, sequence.request):
+            sequence.other_queues.append((caller, key))
+            self._insert(sequence, caller, key)
 
     def prioritize(self, sequence: Sequence) -> None:
         """Move a sequence's request and caller to the front until one sequence is taken.
 
         Does nothing when the sequence is not queued.
         """
-        if self._contains(sequence, sequence.caller, sequence.request_id):
-            self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)
+        if self._contains(sequence, sequence.caller, sequence.request):
+            self._callers[sequence.caller].move_to_end(sequence.request, last=False)
             self._callers.move_to_end(sequence.caller, last=False)
 
     @property
@@ -72,34 +72,34 @@ class FairQueue:
         if caller_key is None:
             caller_key = next(iter(self._callers))
         caller = self._callers[caller_key]
-        request_id, request = next(iter(caller.items()))
+        key, request = next(iter(caller.items()))
         sequence = next(iter(request))
-        caller.move_to_end(request_id)
+        caller.move_to_end(key)
         self._callers.move_to_end(caller_key)
         self.remove(sequence)
         return sequence
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence from the queues of all its requests. Does nothing when it is not queued."""
-        if not self._contains(sequence, sequence.caller, sequence.request_id):
+        if not self._contains(sequence, sequence.caller, sequence.request):
             return
         self._num_sequences -= 1
-        for caller, request_id in {(sequence.caller, sequence.request_id), *sequence.other_queues}:
-            self._discard(sequence, caller, request_id)
+        for caller, key in {(sequence.caller, sequence.request), *sequence.other_queues}:
+            self._discard(sequence, caller, key)
         sequence.other_queues.clear()
 
-    def _contains(self, sequence: Sequence, caller: str, request_id: str) -> bool:
+    def _contains(self, sequence: Sequence, caller: str, key: RequestKey) -> bool:
         requests = self._callers.get(caller)
-        return requests is not None and sequence in requests.get(request_id, ())
+        return requests is not None and sequence in requests.get(key, ())
 
-    def _insert(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def _insert(self, sequence: Sequence, caller: str, key: RequestKey) -> None:
         requests = self._callers.setdefault(caller, OrderedDict())
-        requests.setdefault(request_id, OrderedDict())[sequence] = None
+        requests.setdefault(key, OrderedDict())[sequence] = None
 
-    def _discard(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def _discard(self, sequence: Sequence, caller: str, key: RequestKey) -> None:
         requests = self._callers[caller]
-        del requests[request_id][sequence]
-        if not requests[request_id]:
-            del requests[request_id]
+        del requests[key][sequence]
+        if not requests[key]:
+            del requests[key]
         if not requests:
             del self._callers[caller]

@@ -30,7 +30,7 @@ from collections.abc import Collection
 
 from app.engine.fair_queue import FairQueue
 from app.engine.row_allocator import RowAllocator
-from app.engine.sequence import Sequence, Status
+from app.engine.sequence import RequestKey, Sequence, Status
 
 
 class Scheduler:
@@ -75,7 +75,7 @@ class Scheduler:
     def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
         """Queue a sequence for another request as well. The sequence's deadline becomes the later one of both."""
         sequence.deadline = max(sequence.deadline, deadline)
-        self._queue.add_request(sequence, caller, request_id)
+        self._queue.add_request(sequence, caller, RequestKey(request_id, deadline))
         if sequence.status is Status.RUNNING:
             held = self.num_held_rows
             if held.get(caller, 0) < held[sequence.caller]:  # its rows count for the caller that holds fewer

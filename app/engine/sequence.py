@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, guarded_search, uses_shortlist, widened_search
@@ -35,6 +36,17 @@ class SequenceResult:
     is_cached: bool = False
 
 
+class RequestKey(NamedTuple):
+    """What tells a request from the others of its caller.
+
+    Clients choose the ids, and may give many requests one id. The deadlines of these requests differ, because each
+    deadline is counted from its request's arrival.
+    """
+
+    request_id: str
+    deadline: float
+
+
 class Status(Enum):
     """Waiting for rows, holding rows, or ended (answered, failed or cancelled)."""
 
@@ -48,8 +60,9 @@ class Sequence:
     """One sentence being decoded. After its submission only the engine thread changes it, except `is_retry`.
 
     A worker process has a copy. The server's own object then gets only its outcome, on the event loop.
-    request_id, caller: the request and the caller in whose queues it waits. Its rows count for the caller.
-    other_queues: (caller, request_id) of other requests that wait for it.
+    request_id: of the request that submitted it. request: that request, in whose queue it waits.
+    caller: in whose queue it waits. Its rows count for the caller.
+    other_queues: callers and keys of other requests that wait for it.
     deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline.
     rows: cache row of each live hypothesis of `search`, in the order of the hypotheses; empty unless RUNNING.
     beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
@@ -71,7 +84,8 @@ class Sequence:
     deadline: float
     submitted_at: float
     search: Search
-    other_queues: list[tuple[str, str]] = field(default_factory=list)
+    request: RequestKey = field(init=False)
+    other_queues: list[tuple[str, RequestKey]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     beam: SharedBeam | None = None
@@ -83,6 +97,9 @@ class Sequence:
     has_looped: bool = False
     is_retry: bool = False
     outcome: SequenceResult | ServiceError | None = None
+
+    def __post_init__(self) -> None:
+        self.request = RequestKey(self.request_id, self.deadline)
 
     @property
     def num_reserved_rows(self) -> int:

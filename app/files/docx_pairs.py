@@ -1,8 +1,8 @@
 """Pairs of marks in a paragraph of a Word document that may overlap: fields, and ranges such as bookmarks.
 
 Elements nest. A field whose start and end are in different elements cannot be an element of the translation, nor can a
-range that overlaps a field or an element. Of two ranges that overlap, only the one that ends last can. The start and
-the end of any other field or range are points.
+range that overlaps an element, also that of a field. Of two ranges that overlap, only the one that ends last can. The
+start and the end of a field or range that cannot be an element are points.
 """
 
 from __future__ import annotations

@@ -76,12 +76,11 @@ class Usage:
     async def begin(self, caller: str, num_characters: int) -> Spending:
         """Count a request with this many code points. `Spending.end` must follow.
 
-        Raises PayloadTooLarge if the request alone exceeds a limit, or QuotaExceeded if it exceeds what is left of one.
-        Then only the refusal is counted. Raises UsageUnavailable; then nothing is counted.
+        Raises PayloadTooLarge if the request alone exceeds a limit, and QuotaExceeded if it exceeds what is left of one
+        or too many requests are in progress. Then only the refusal is counted. Raises UsageUnavailable; then nothing is
+        counted.
         """
-        limits = self.limits.get(caller, NO_LIMITS)
-        if limits.counted:
-            await self.refresh()
+        limits = await self._limits_of(caller)
         self._check_in_progress(caller, limits)
         counts = self._count(caller, limits, {Unit.REQUESTS: 1, Unit.CHARACTERS: num_characters})
         self._in_progress[caller] += 1
@@ -90,11 +89,15 @@ class Usage:
     async def count_characters(self, spending: Spending, num_characters: int) -> None:
         """Count further code points of a request in progress. Raises as `begin`; then none of these are counted."""
         caller = spending.caller
-        limits = self.limits.get(caller, NO_LIMITS)
-        if limits.counted:
-            await self.refresh()
+        limits = await self._limits_of(caller)
         spending.counts += self._count(caller, limits, {Unit.REQUESTS: 0, Unit.CHARACTERS: num_characters})
         spending.num_characters += num_characters
+
+    async def _limits_of(self, caller: str) -> KeyLimits:
+        """Return the caller's limits, after a refresh if they need counts. Raises UsageUnavailable."""
+        if self.limits.get(caller, NO_LIMITS).counted:
+            await self.refresh()
+        return self.limits.get(caller, NO_LIMITS)  # they may have changed meanwhile
 
     async def refresh(self) -> None:
         """Read the counts of other servers, unless the last exchange is fresh. Raises UsageUnavailable."""

@@ -2,8 +2,10 @@
 
 A number keeps its length. These stay unchanged:
 
-- numbers without a decimal mark or a thousands mark, times, numbers of hours (`3.5 h`), web and IP addresses, numbers
-  with a letter attached;
+- numbers without a decimal mark or a thousands mark, IP addresses, numbers with a letter attached or right after one of
+  `/:#.=@`;
+- times with a colon, or with a point after a word such as `at` (`at 12.30`), unless a unit or currency is next to them;
+- numbers before `am`, `pm`, `o'clock`, `uhr`, `h` or `hrs`;
 - numbers whose thousands mark is a point or space, if they begin with 0 or follow a word such as `version`;
 - such numbers without a decimal part, unit or currency, if they have two marks or more after `+` (`+48 600 123 456`);
 - such numbers with spaces, if they stand next to another number (`040 123 4567`), or have two U+0020 or more and begin
@@ -40,8 +42,10 @@ _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _SPACES = "\u00a0\u2009\u202f "
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
-# The text that follows a time of day or a number of hours, such as `pm` or `h`.
-_CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
+# The text that follows a time of day or a number of hours, such as `pm` or `h`. In German `am` is a common word.
+_CLOCK = re.compile(
+    r"[" + _SPACES + r"]?(?:[ap]\.\s?m\b|([ap]\s?m)\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE
+)
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
     r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr"
@@ -55,7 +59,7 @@ _NUMBER_AFTER = re.compile(r"[" + _SPACES + r"]\d")
 _BYTE = r"(?:1?\d{1,2}|2[0-4]\d|25[0-5])"
 _IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 # A currency before a number, and a currency, unit or magnitude after it. The case of a unit of one letter counts, and
-# no mark follows it, because `w` and `v` are words, and `M.` and `l'` are no units.
+# no point or apostrophe follows it, because `w` and `v` are words, and `M.` and `l'` are no units.
 _CURRENCY_BEFORE = re.compile(
     r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + _SPACES + r"]?$"
 )
@@ -85,7 +89,7 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
     for match in NUMBER.finditer(text):
         rewritten = _rewritten_date(text, match, source_language, target_language)
         if rewritten is None:
-            rewritten = _rewritten(text, match, _MARKS[source_language], _MARKS[target_language])
+            rewritten = _rewritten(text, match, source_language, _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
         else:
@@ -115,17 +119,20 @@ def _rewritten_date(
 
 
 def _rewritten(
-    text: str, match: re.Match[str], source_marks: tuple[str, str], target_marks: tuple[str, str]
+    text: str, match: re.Match[str], source_language: str, target_marks: tuple[str, str]
 ) -> str | None:
     """Return a number with the target language's marks, or None if it stays unchanged."""
     written = match.group()
-    decimal, group = source_marks
+    decimal, group = _MARKS[source_language]
     separator = "[" + _SPACES + "]" if group.isspace() else re.escape(group)
     is_grouped = re.fullmatch(
         r"\d{1,3}(?:" + separator + r"\d{3})+(?:" + re.escape(decimal) + r"\d+)?", written
     )
     is_decimal = re.fullmatch(r"\d+" + re.escape(decimal) + r"\d+", written)
-    if not (is_grouped or is_decimal) or _is_attached(text, match) or _CLOCK.match(text, match.end()):
+    if not (is_grouped or is_decimal) or _is_attached(text, match):
+        return None
+    clock = _CLOCK.match(text, match.end())
+    if clock is not None and (clock[1] is None or source_language != "de"):
         return None
     if not is_grouped and (decimal == "." and _is_no_quantity(text, match)):
         return None
@@ -160,8 +167,13 @@ def _is_no_grouped_quantity(text: str, match: re.Match[str], *, has_fraction: bo
     if "." not in written:
         is_next_to_number = _NUMBER_BEFORE.search(preceding) or _NUMBER_AFTER.match(text, end)
         is_doubtful |= bool(is_next_to_number) or (written.count(" ") > 1 and written[3] == " ")
-    is_quantity = has_fraction or _UNIT_AFTER.match(text, end) or _CURRENCY_BEFORE.search(preceding)
-    return is_doubtful and not is_quantity
+    return is_doubtful and not has_fraction and not _has_unit(text, match)
+
+
+def _has_unit(text: str, match: re.Match[str]) -> bool:
+    """Whether a currency is before the number, or a currency, unit or magnitude after it."""
+    preceding = text[max(0, match.start() - 6) : match.start()]
+    return bool(_UNIT_AFTER.match(text, match.end()) or _CURRENCY_BEFORE.search(preceding))
 
 
 def _is_numbered(word: str) -> bool:
@@ -176,7 +188,7 @@ def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     if word is None:
         following = text[match.end() : match.end() + 2]
         return not text[: match.start()].strip() and following[:1].isspace() and following[1:].isupper()
-    if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()):
+    if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()) and not _has_unit(text, match):
         return True
-    is_first = not text[: before.start() if before is not None else 0].strip()
+    is_first = not any(map(str.isalnum, text[: before.start() if before is not None else 0]))
     return _is_numbered(word) or (word[0].isupper() and not is_first)

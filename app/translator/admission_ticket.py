@@ -77,8 +77,8 @@ class AdmissionTicket:
 
         sentences: the ids, the options and the expected number of decodings of each sentence. The caller submits them
         soon, because a sentence that leaves the cache before its submission is decoded without a reservation. Raises
-        Overloaded for a provisional request with a sentence that is not cached, and if the result is predicted to miss
-        the deadline.
+        Overloaded for a provisional request with a sentence that is not cached, if the sentences are more than was
+        estimated and the queue is full, and if the result is predicted to miss the deadline.
         """
         self._end_provisional()
         uncached = [

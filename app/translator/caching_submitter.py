@@ -188,7 +188,10 @@ class CachingSubmitter:
         return digest.digest()
 
     def _start(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:
-        """Submit the sentence for these subscribers. Raises InvalidRequest or NotReady before it subscribes any."""
+        """Submit the sentence for these subscribers. Raises InvalidRequest or NotReady before it subscribes any.
+
+        subscribers: the one with the latest deadline first.
+        """
         first = subscribers[0]
         streams_tokens = any(subscriber.on_tokens is not None for subscriber in subscribers)
         sentence.future = self.engine.submit(
@@ -196,7 +199,7 @@ class CachingSubmitter:
             sentence.options,
             request_id=first.request_id,
             caller=first.caller,
-            deadline=max(subscriber.deadline for subscriber in subscribers),
+            deadline=first.deadline,
             on_tokens=sentence.publish if streams_tokens else None,
         )
         sentence.begin(subscribers, streams_tokens=streams_tokens)
@@ -249,8 +252,9 @@ class CachingSubmitter:
 
     def _resubmit(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:
         """Submit the sentence again for the subscribers that joined after the engine dropped it and have time left."""
+        latest_first = sorted(subscribers, key=lambda each: each.deadline, reverse=True)
         try:
-            self._start(sentence, subscribers)
+            self._start(sentence, latest_first)
         except ServiceError as error:
             for subscriber in subscribers:
                 subscriber.fail(error)

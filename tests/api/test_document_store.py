@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from app.api.files.document_store import BEHIND_RETRY_S, DocumentLimits, DocumentStore, StoredDocument
-from app.errors import Overloaded
+from app.api.files.full_disk import RETRY_AFTER_S
+from app.errors import NotReady, Overloaded, PayloadTooLarge
 from app.file_worker.messages import WorkerLimits
+from app.observability.logging import JsonFormatter
 from tests.api.server_process import HANG_TIMEOUT_S
 
 LIMITS = DocumentLimits(
@@ -54,6 +59,80 @@ def test_a_document_that_is_removed_while_it_is_written_leaves_no_file(
     store = DocumentStore(LIMITS)
     try:
         assert asyncio.run(run()) == []
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "problem", "message"),
+    [
+        (errno.ENOSPC, "ENOSPC", "no room is left on the disk for files"),
+        (errno.EDQUOT, "EDQUOT", "no room is left on the disk for files"),
+        (errno.EROFS, "EROFS", "files cannot be stored now (EROFS)"),
+    ],
+)
+def test_a_file_that_the_disk_does_not_take_leaves_no_part_and_is_logged(
+    number: int, problem: str, message: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def write_a_part(path: Path, content: bytes) -> int:
+        write_bytes(path, content[:2])
+        raise OSError(number, "the disk")
+
+    async def run() -> list[Path]:
+        document = store.add("", "", "a.txt", 1)
+        with pytest.raises(NotReady) as refused:
+            await store.keep(document, b"text")
+        assert (refused.value.message, refused.value.retry_after_s) == (message, RETRY_AFTER_S)
+        assert store._folder is not None
+        left = [*store._folder.path.iterdir()]
+        monkeypatch.setattr(Path, "write_bytes", write_bytes)
+        await store.keep(document, b"text")
+        assert await store.content(document) == b"text"
+        return left
+
+    monkeypatch.setattr(Path, "write_bytes", write_a_part)
+    store = DocumentStore(LIMITS)
+    with caplog.at_level(logging.INFO):
+        try:
+            assert asyncio.run(run()) == []
+        finally:
+            store.close()
+    (line,) = [
+        json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == "app.files"
+    ]
+    assert (line["event"], line["level"], line["problem"]) == ("file_store_failed", "error", problem)
+
+
+def test_a_document_is_removed_although_its_file_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "the disk")
+
+    async def run() -> None:
+        document = store.add("", "", "a.txt", 1)
+        await store.keep(document, b"text")
+        monkeypatch.setattr(Path, "unlink", refuse)
+        store.remove(document)
+        assert not store._files
+
+    store = DocumentStore(LIMITS)
+    try:
+        asyncio.run(run())
+    finally:
+        store.close()
+
+
+def test_a_translation_that_alone_exceeds_the_limit_is_too_large() -> None:
+    async def run() -> None:
+        document = store.add("", "", "a.txt", 1)
+        await store.keep(document, b"a" * 100)
+        with pytest.raises(PayloadTooLarge, match=r"^the translated file has 101 bytes.* at most 100 bytes"):
+            await store.keep(document, b"a" * 101)
+
+    store = DocumentStore(LIMITS)
+    try:
+        asyncio.run(run())
     finally:
         store.close()
 

@@ -1,14 +1,28 @@
-"""The headers of a key's limits: when the next period begins, and none while the counts are unknown."""
+"""The headers of a key's limits: what is left, when the next period begins, and none while the counts are unknown."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from app.api.http.dialect import Dialects
+from app.api.http.middleware import RequestScope
 from app.api.spending import begin_spending, spend_characters
-from app.errors import QuotaExceeded, UsageUnavailable
+from app.errors import (
+    DeadlineExceeded,
+    EngineFailure,
+    Overloaded,
+    QuotaExceeded,
+    UnsupportedLanguages,
+    UsageUnavailable,
+)
+from app.observability.metrics import Metrics
 from app.stores.key_limits import KeyLimits
 from app.stores.usage import Usage
 from app.stores.usage_store import Batch, Count, UsageStoreError
@@ -40,11 +54,11 @@ def test_the_next_period_has_begun_after_the_seconds_of_the_header() -> None:
     asyncio.run(begin_spending(scope, usage, 1))
     expected = [(b"ratelimit-policy", b'"requests_per_minute";q=1;w=60')]
     expected.append((b"ratelimit", b'"requests_per_minute";r=0;t=11'))
-    assert scope["state"]["limit_headers"] == expected
+    assert scope["state"]["limit_headers"]() == expected
     refused = scope_of("sales")
     with pytest.raises(QuotaExceeded):
         asyncio.run(begin_spending(refused, usage, 1))
-    assert refused["state"]["limit_headers"] == expected
+    assert refused["state"]["limit_headers"]() == expected
 
 
 def test_unknown_counts_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,15 +70,70 @@ def test_unknown_counts_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> Non
         usage.set_limits({"sales": KeyLimits(characters_per_month=100)})
         scope = scope_of("sales")
         with await begin_spending(scope, usage, 1) as spending:
-            assert len(scope["state"]["limit_headers"]) == 2
+            assert len(scope["state"]["limit_headers"]()) == 2
             store.fails = True
             with pytest.raises(UsageUnavailable):
                 await spend_characters(scope, usage, spending, 1)
-        assert scope["state"]["limit_headers"] == []
+        assert scope["state"]["limit_headers"]() == []
         refused = scope_of("sales")
         with pytest.raises(UsageUnavailable):
             await begin_spending(refused, usage, 1)
-        assert refused["state"]["limit_headers"] == []
+        assert refused["state"]["limit_headers"]() == []
         await usage.close()
 
     asyncio.run(scenario())
+
+
+def rest_after(work: Callable[[Usage], None], *, num_characters: int | None = 20) -> tuple[int, str | None]:
+    """The status and RateLimit of a request that does this work, by a key with 100 characters a day.
+
+    num_characters: None if the request spends nothing.
+    """
+    usage = Usage(clock=lambda: 86_390.0)
+    usage.set_limits({"sales": KeyLimits(requests_per_day=9, characters_per_day=100)})
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["caller"] = "sales"
+        if num_characters is not None:
+            with await begin_spending(scope, usage, num_characters):
+                work(usage)
+        await Response()(scope, receive, send)
+
+    async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(RequestScope(app, metrics=Metrics(), dialects=Dialects()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get("/")
+
+    answer = asyncio.run(request())
+    return answer.status_code, answer.headers.get("ratelimit")
+
+
+def raising(error: Exception) -> Callable[[Usage], None]:
+    def work(usage: Usage) -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (DeadlineExceeded("late"), 504),
+        (Overloaded("the queue is full", retry_after_s=1), 429),
+        (UnsupportedLanguages("no such pair"), 422),
+        (EngineFailure("broken"), 500),
+        (ZeroDivisionError(), 500),
+    ],
+)
+def test_what_is_left_after_an_error_includes_what_is_given_back(error: Exception, status: int) -> None:
+    expected = '"requests_per_day";r=9;t=10, "characters_per_day";r=100;t=10'
+    assert rest_after(raising(error)) == (status, expected)
+
+
+def test_what_is_left_after_a_success_is_less() -> None:
+    expected = '"requests_per_day";r=8;t=10, "characters_per_day";r=80;t=10'
+    assert rest_after(lambda _: None) == (200, expected)
+
+
+def test_a_request_that_spends_nothing_has_no_headers_of_limits() -> None:
+    assert rest_after(lambda _: None, num_characters=None) == (200, None)

@@ -141,12 +141,18 @@ def test_requests_are_limited_apart_from_characters(limited: ServerProcess) -> N
         assert client.post("/v1/detect", json={"text": TEXT}).status_code == 429
 
 
-def test_a_request_that_fails_costs_nothing(limited: ServerProcess) -> None:
+def test_a_request_that_fails_costs_nothing(limited: ServerProcess, folder: Path) -> None:
     failures = 'transduce_rejected_total{reason="engine"}'
     failed_before = metric(limited, failures)
     with client_of(limited, "failing") as client:
         for path in ("/v1/translate", "/v1/translate/stream"):
-            assert client.post(path, json={**BODY, "text": POISON}).status_code == 500
+            answers = [client.post(path, json={**BODY, "text": POISON})]
+            (folder / "hang").touch()
+            answers.append(client.post(path, json={**BODY, "text": "This is late.", "timeout_ms": 100}))
+            (folder / "hang").unlink()
+            assert [answer.status_code for answer in answers] == [500, 504]
+            for answer in answers:
+                assert answer.headers["ratelimit"].startswith('"characters_per_day";r=100;')
         file = {"file": ("a.txt", POISON.encode())}
         v2 = client.post("/v2/document", data={"source_lang": "en", "target_lang": "de"}, files=file).json()
         path, key = f"/v2/document/{v2['document_id']}", {"document_key": v2["document_key"]}

@@ -12,16 +12,28 @@ from benchmarks import two_models
 
 
 @pytest.mark.parametrize(
-    ("precision", "source", "problem"),
+    ("precision", "source", "has_starts", "longest", "problem"),
     [
-        ("fp32", "en", "it has no int8 variant"),
-        ("int8", "de", "its first pair translates from de, not from en"),
+        ("fp32", "en", False, 256, "it has no int8 variant"),
+        ("int8", "de", False, 256, "its first pair translates from de, not from en"),
+        ("int8", "en", True, 256, "it has a start token for each target"),
+        ("int8", "en", False, 99, "its max_target_length is 99, not at least 100"),
     ],
 )
-def test_a_bundle_needs_int8_and_a_first_pair_from_english(
-    precision: str, source: str, problem: str, monkeypatch: pytest.MonkeyPatch
+def test_what_a_bundle_needs(
+    precision: str,
+    source: str,
+    has_starts: bool,
+    longest: int,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    manifest = SimpleNamespace(variants={precision: None}, language_pairs=[SimpleNamespace(source=source)])
+    manifest = SimpleNamespace(
+        variants={precision: None},
+        language_pairs=[SimpleNamespace(source=source)],
+        has_target_starts=has_starts,
+        max_target_length=longest,
+    )
     monkeypatch.setattr(two_models, "load_bundle", lambda path: SimpleNamespace(manifest=manifest))
     with pytest.raises(BundleError) as caught:
         two_models.check(Path("bundle"))

@@ -155,6 +155,22 @@ def test_the_server_extends_the_main_compose_file() -> None:
     assert base["volumes"].keys() <= read(COMPOSE)["volumes"].keys()
 
 
+def test_every_log_has_a_bound() -> None:
+    """Docker's default driver has none."""
+    services = [
+        service
+        for path in (ROOT / "docker-compose.yml", COMPOSE)
+        for service in read(path)["services"].values()
+        if "extends" not in service
+    ]
+    assert len(services) == 4
+    for service in services:
+        assert service["logging"] == {
+            "driver": "json-file",
+            "options": {"max-size": "50m", "max-file": "5"},
+        }
+
+
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
 def test_monitoring_services_are_pinned_restricted_and_listen_on_loopback(name: str) -> None:
     service = read(COMPOSE)["services"][name]

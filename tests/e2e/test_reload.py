@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,13 +19,21 @@ import httpx
 import psutil
 import pytest
 
-from tests.api.server_process import ROOT, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import FORKED_SERVE, SERVE
 
 BUNDLED = ROOT / "bundles" / "en-de"
 TEXT = "The station is near the old bridge. It is late, and I would like to go home."
 NUM_CLIENTS = 4
+# Prints the signals that `transduce serve` blocks before it imports the server.
+SHOW_BLOCKED = """
+import signal, sys
+from transduce import cli
+cli.run_subcommand = lambda *_: print(*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+sys.argv = ["transduce", "serve"]
+cli.main()
+"""
 
 
 def write_bundle(folder: Path, version: str) -> Path:
@@ -99,6 +113,37 @@ def test_a_signal_during_the_start_reloads_after_it(bundle: Path) -> None:
         process.wait_for("reloading")
         process.wait_for("ready")
         assert process.wait_for("reloaded")["version"] == "1"
+
+
+def blocks(pid: int, number: signal.Signals) -> bool:
+    """Whether the main thread of a process blocks a signal."""
+    (mask,) = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text("ascii"), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def test_a_signal_before_the_server_is_imported_reloads_after_the_start(tiny_bundle: Path) -> None:
+    settings: dict[str, object] = {"bundle": tiny_bundle, "num_threads": 1, "device": "cpu"}
+    with ServerProcess(SERVE, settings) as process:
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while not blocks(process.pid, signal.SIGTERM):
+            assert time.monotonic() < until
+        process.signal(signal.SIGHUP)
+        process.wait_for("ready")
+        process.wait_for("reloaded")
+
+
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_an_early_sighup_ends_only_a_server_on_a_terminal(has_terminal: bool) -> None:
+    our_end, terminal = pty.openpty()
+    try:
+        stderr = terminal if has_terminal else subprocess.DEVNULL
+        command = [sys.executable, "-c", SHOW_BLOCKED]
+        shown = subprocess.check_output(command, cwd=ROOT, stderr=stderr, text=True, timeout=HANG_TIMEOUT_S)
+    finally:
+        os.close(our_end)
+        os.close(terminal)
+    handled = {signal.SIGINT, signal.SIGTERM} | (set() if has_terminal else {signal.SIGHUP})
+    assert {int(number) for number in shown.split()} == handled
 
 
 def test_a_broken_bundle_changes_nothing(server: ServerProcess, bundle: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import abc
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -74,6 +76,12 @@ class CoreDriver:
     @property
     def ended(self) -> list[Sequence]:
         return [sequence for report in self.reports for sequence in report.ended]
+
+
+@lru_cache(maxsize=64)
+def deadline_of(engine: abc.Hashable, request_id: str, timeout_s: float) -> float:
+    """The deadline of all sentences of a request; timeout_s: from its first sentence on."""
+    return time.monotonic() + timeout_s
 
 
 def hypotheses_of(sequence: Sequence) -> list[Hypothesis]:

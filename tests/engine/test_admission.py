@@ -300,6 +300,41 @@ def test_new_callers_are_accepted_up_to_twice_the_bounds() -> None:
     driver.refusal(driver.reservation(1, 10, caller="newcomer"))
 
 
+def test_the_bounds_are_checked_again_once_the_cost_is_known() -> None:
+    """Long requests can arrive as one sentence each before the first of them is split."""
+    driver = AdmissionDriver(EngineLimits(max_pending_sentences=100, max_pending_tokens=10**6))
+    first, second, third = (driver.reserve(1, 10) for _ in range(3))
+    first.resize(cost_of([10] * 50), longest=10)
+    second.resize(cost_of([10] * 49), longest=10)
+    with pytest.raises(Overloaded) as caught:
+        third.resize(cost_of([10] * 50), longest=10)
+    assert not caught.value.is_foreseen, "the queue is full"
+    third.__exit__(None, None, None)
+    assert driver.admission.num_sentences == 99
+    newcomer = driver.reserve(1, 10, caller="newcomer")
+    newcomer.resize(cost_of([10] * 101), longest=10)  # twice the bound for all
+    with pytest.raises(Overloaded):
+        newcomer.resize(cost_of([10] * 102), longest=10)
+    first.resize(cost_of([10] * 50), longest=10)  # above its share by now, but it has not grown
+    first.resize(cost_of([10]), longest=10)
+    with pytest.raises(Overloaded):
+        first.resize(cost_of([10] * 2), longest=10)
+    for reservation in (first, second, newcomer):
+        reservation.__exit__(None, None, None)
+    assert (driver.admission.num_sentences, driver.admission.num_tokens) == (0, 0)
+    assert not driver.admission._held
+    assert not driver.admission._totals
+
+
+def test_more_subwords_than_estimated_are_checked_too() -> None:
+    driver = AdmissionDriver(EngineLimits(max_pending_tokens=1000))
+    driver.reserve(1, 500)
+    other = driver.reserve(1, 10)
+    other.resize(cost_of([500]), longest=500)
+    with pytest.raises(Overloaded):
+        other.resize(cost_of([501]), longest=501)
+
+
 def test_the_cost_of_a_request_counts_its_rows_and_steps() -> None:
     driver = AdmissionDriver()
     driver.report_steps(num_steps=100, num_rows=64)

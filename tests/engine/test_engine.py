@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,7 +28,7 @@ from app.errors import (
 )
 from app.runtime.interface import StepInput, StepOutput
 from app.workers.thread_worker import ThreadWorker
-from tests.engine.core_driver import SETTINGS, assert_same, expected
+from tests.engine.core_driver import SETTINGS, assert_same, deadline_of, expected
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
 
@@ -106,7 +105,7 @@ def submit(
     request_id: str = "request",
     timeout_s: float = HANG_TIMEOUT_S,
 ) -> asyncio.Future[SequenceResult]:
-    deadline = time.monotonic() + timeout_s
+    deadline = deadline_of(engine, request_id, timeout_s)
     return engine.submit(source, options, request_id=request_id, caller="caller", deadline=deadline)
 
 

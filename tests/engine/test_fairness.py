@@ -10,8 +10,8 @@ import pytest
 from app.decoding.options import DecodingOptions
 from app.engine.fair_queue import FairQueue
 from app.engine.limits import EngineLimits
-from app.engine.messages import Prioritize
-from app.engine.sequence import Sequence, Status
+from app.engine.messages import Join, Prioritize
+from app.engine.sequence import RequestKey, Sequence, Status
 from app.runtime.interface import Limits
 from tests.engine.core_driver import CoreDriver
 from tests.engine.fake_runner import BOS, EOS, FakeRunner
@@ -22,7 +22,7 @@ NARROW = DecodingOptions(beam_size=1, max_target_length=6)
 
 def make_waiting(caller: str, request_id: str) -> Sequence:
     sequence = make_sequence(1)
-    sequence.caller, sequence.request_id = caller, request_id
+    sequence.caller, sequence.request = caller, RequestKey(request_id, sequence.deadline)
     return sequence
 
 
@@ -92,6 +92,19 @@ def test_prioritized_requests_of_a_caller_do_not_delay_another_caller() -> None:
         taken.append(queue.pop())
     assert taken == again
     assert single in [queue.pop(), queue.pop()]
+
+
+def test_requests_that_share_an_id_take_turns() -> None:
+    """A client may give all requests of a fan-out one id."""
+    driver = CoreDriver(FakeRunner(Limits(1, 16, 8, 64, BOS, EOS)))
+    long = [driver.submit([10 + number, EOS], NARROW, deadline=1e8) for number in range(8)]
+    short = driver.submit([9, EOS], NARROW, deadline=2e8)
+    joined = long[-2:]
+    for sequence, deadline in zip(joined, (3e8, 4e8), strict=True):
+        driver.core.inbox.put(Join(sequence, "caller", "request", deadline))
+    driver.run()
+    assert driver.ended[:5] == [long[0], short, *joined, long[1]]
+    assert {sequence.request_id for sequence in driver.ended} == {"request"}
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -13,6 +13,7 @@ from app.main import Application
 from app.settings import Settings
 from app.text.tokenizer import Tokenizer
 from tests.api.echo import GOLDEN, EchoLoader
+from tests.api.server_process import HANG_TIMEOUT_S
 from tests.model.sentences import write_tokenizer
 from transduce.ray_serve.routes import ReplicaRoutes
 
@@ -38,7 +39,7 @@ def served(
             application.lifespan(),
             httpx.AsyncClient(transport=transport, base_url=f"http://ray{prefix}") as client,
         ):
-            await ready.wait()
+            await asyncio.wait_for(ready.wait(), HANG_TIMEOUT_S)
             await talk(client)
 
     asyncio.run(run())

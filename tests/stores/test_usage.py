@@ -230,6 +230,23 @@ def test_the_totals_of_a_name_that_is_added_again_begin_at_zero() -> None:
     assert usage.used("sales", KINDS["characters_per_day"]) == 12
 
 
+def test_limits_that_are_removed_while_the_counts_are_read_refuse_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usage = usage_of(Clock("2027-01-01"), requests_per_minute=5, concurrent_requests=1)
+
+    async def remove_the_key() -> None:
+        usage.set_limits({})
+
+    with run(usage.begin("sales", 1)) as spending:
+        monkeypatch.setattr(usage, "refresh", remove_the_key)
+        with run(usage.begin("sales", 1)):
+            pass
+        usage.set_limits({"sales": KeyLimits(characters_per_day=5)})
+        run(usage.count_characters(spending, 10))
+    assert {name: totals.refused for name, totals in usage.totals.items() if totals.refused} == {}
+
+
 def test_new_limits_apply_to_old_counts() -> None:
     usage = usage_of(Clock("2027-01-01"))
     spend(usage, 50)

@@ -17,6 +17,11 @@ from app.text.spacing import clamp_to_clause, closing_marks_start, kept_position
         ("Sales of $1,234,567.89 in 2024", "Sales of $1.234.567,89 in 2024"),
         ("About 2.75 % of 10,000 people", "About 2,75 % of 10.000 people"),
         ("a rise of 0.125 points", "a rise of 0,125 points"),
+        ("The price rose to $12.50.", "The price rose to $12,50."),
+        ("Rates fell from 12.50% to 10.20%.", "Rates fell from 12,50% to 10,20%."),
+        ("up to 12.50 euros", "up to 12,50 euros"),
+        ('"About 3.5 million people came."', '"About 3,5 million people came."'),
+        ("- (About 3.5 percent)", "- (About 3,5 percent)"),
     ],
 )
 def test_quantities_follow_the_target(text: str, expected: str) -> None:
@@ -47,6 +52,8 @@ def test_a_region_has_the_numbers_of_its_language_or_its_own() -> None:
 
 def test_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200,50 Euro", "de", "en") == {"1.200,50": "1,200.50"}
+    assert rewritten_numbers("Wir verkaufen 1.200 am Tag.", "de", "en") == {"1.200": "1,200"}
+    assert rewritten_numbers("um 3,5 a.m.", "de", "en") == {}
     assert rewritten_numbers("It costs 1,200.50 euros", "en", "fr") == {"1,200.50": "1\u00a0200,50"}
     assert rewritten_numbers("It costs 1,200 euros", "en", "ja") == {}
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}

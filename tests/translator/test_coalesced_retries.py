@@ -18,6 +18,7 @@ def test_a_retry_that_joins_a_sentence_moves_no_other_request() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             submitter = CachingSubmitter(engine)
+            deadline = time.monotonic() + HANG_TIMEOUT_S
 
             def submit(first_id: int, request_id: str) -> asyncio.Future[SequenceResult]:
                 return submitter.submit(
@@ -25,7 +26,7 @@ def test_a_retry_that_joins_a_sentence_moves_no_other_request() -> None:
                     WIDE,
                     request_id=request_id,
                     caller="caller",
-                    deadline=time.monotonic() + HANG_TIMEOUT_S,
+                    deadline=deadline,
                 )
 
             answers = [submit(5, "running")]

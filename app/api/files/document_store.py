@@ -9,6 +9,7 @@ bytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import math
 import secrets
@@ -19,8 +20,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from app.api.files.full_disk import storage_failure
 from app.api.files.locked_folder import LockedFolder
-from app.errors import Overloaded
+from app.errors import Overloaded, PayloadTooLarge
 from app.file_worker.messages import WorkerLimits
 
 FOLDER_PREFIX = "transduce-files-"
@@ -123,18 +125,22 @@ class DocumentStore:
         return file
 
     async def keep(self, file: StoredDocument, content: bytes) -> None:
-        """Store the translation. Raises Overloaded if there is no room for it and none can be made."""
+        """Store the translation. Raises Overloaded if there is no room for it and none can be made.
+
+        Raises PayloadTooLarge if it alone exceeds the limit, and NotReady if the disk is full or cannot be written.
+        """
         self._sweep()
+        if len(content) > self._limits.max_kept_bytes:
+            raise PayloadTooLarge(
+                f"the translated file has {len(content)} bytes, and the server keeps at most "
+                f"{self._limits.max_kept_bytes} bytes of files"
+            )
         self._make_room(file.share, num_files=0, num_bytes=len(content) - file.num_bytes)
         file.num_bytes = len(content)
-        path = self._path(file)
-
-        def write() -> None:
-            path.write_bytes(content)
-            if file.file_id not in self._files:  # the request was cancelled and `remove` ran during the write
-                path.unlink(missing_ok=True)
-
-        await asyncio.to_thread(write)
+        try:
+            await asyncio.to_thread(self._write, file, self._path(file), content)
+        except OSError as error:
+            raise storage_failure(error) from error
         self._finish(file, DocumentStatus.DONE)
 
     def fail(self, file: StoredDocument, message: str) -> None:
@@ -142,6 +148,16 @@ class DocumentStore:
         file.message = message
         file.num_bytes = 0
         self._finish(file, DocumentStatus.ERROR)
+
+    def _write(self, file: StoredDocument, path: Path, content: bytes) -> None:
+        """Write the file. Raises OSError, and then leaves no part of it."""
+        try:
+            path.write_bytes(content)
+        except OSError:
+            _delete(path)
+            raise
+        if file.file_id not in self._files:  # the request was cancelled and `remove` ran during the write
+            _delete(path)
 
     def _finish(self, file: StoredDocument, status: DocumentStatus) -> None:
         file.status = status
@@ -195,7 +211,7 @@ class DocumentStore:
         """Remove a document and its file."""
         self._files.pop(file.file_id, None)
         if self._folder is not None:
-            self._path(file).unlink(missing_ok=True)
+            _delete(self._path(file))
 
     def close(self) -> None:
         """Remove all documents and the folder."""
@@ -214,6 +230,12 @@ class DocumentStore:
         now = time.monotonic()
         for file in [file for file in self._files.values() if file.expires_at <= now]:
             self.remove(file)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file, if there is one and the disk can be written."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _held(files: Mapping[str, StoredDocument], size_of: Callable[[StoredDocument], int]) -> Counter[str]:

@@ -18,7 +18,11 @@ class LockedFolder:
         handle = None
         while handle is None:  # another process may remove it before it is locked
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
-            handle = _try_lock(self.path)
+            try:
+                handle = _try_lock(self.path)
+            except OSError:
+                self.path.rmdir()
+                raise
         self._handle = handle
 
     def remove(self) -> None:
@@ -41,16 +45,21 @@ def remove_abandoned_folders(prefix: str) -> int:
 
 
 def _try_lock(path: Path) -> int | None:
-    """A file descriptor that holds the folder's lock; None if another process has the lock or the folder is removed."""
+    """A file descriptor that holds the folder's lock; None if another process has the lock or the folder is removed.
+
+    Raises OSError if the folder cannot be opened or locked, for example without a free file descriptor.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
+    except FileNotFoundError:
         return None
+    is_locked = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():
-            return handle
-    except OSError:
+        is_locked = path.exists()
+    except BlockingIOError:
         pass
-    os.close(handle)
-    return None
+    finally:
+        if not is_locked:
+            os.close(handle)
+    return handle if is_locked else None

@@ -15,6 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from app.api.files.full_disk import storage_failure
 from app.api.http.json_body import check_uncompressed, too_large
 from app.errors import InvalidRequest, MalformedRequest, RequestCancelled, UnsupportedMedia
 
@@ -44,7 +45,8 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
     max_bytes: the most bytes of the whole body. Raises PayloadTooLarge as soon as more bytes have arrived. Raises
-    InvalidRequest if there is no file. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
+    InvalidRequest if there is no file, and NotReady if the disk is full or cannot be written: a file of more than
+    1 MiB is on disk until all of it has arrived. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != MULTIPART:
@@ -68,6 +70,8 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
         ) from error
     except ClientDisconnect as error:
         raise RequestCancelled("the client disconnected before the end of the body") from error
+    except OSError as error:
+        raise storage_failure(error) from error
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile):

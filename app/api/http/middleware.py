@@ -135,7 +135,10 @@ class _Answer:
     """
 
     def __init__(self, send: Send, state: Mapping[str, Any], trace_header: str | None) -> None:
-        """state: the scope's state. Its `limit_headers`, if set, are sent too. trace_header: see `Dialect`."""
+        """state: the scope's state. Its `limit_headers`, if set, returns headers that are sent too.
+
+        trace_header: see `Dialect`.
+        """
         self._send = send
         self._state = state
         encoded_id = state["request_id"].encode("latin-1")
@@ -151,7 +154,7 @@ class _Answer:
             added = self._headers
             if not any(name == b"cache-control" for name, _ in message["headers"]):
                 added = [*added, (b"cache-control", b"no-store")]
-            message["headers"] = [*message["headers"], *added, *self._state.get("limit_headers", ())]
+            message["headers"] = [*message["headers"], *added, *self._state.get("limit_headers", tuple)()]
         else:
             self.is_complete = not message.get("more_body", False)
         await self._send(message)

@@ -21,7 +21,7 @@ OTHER_KEY = "another-key"
 SETTINGS: dict[str, object] = {
     "max_file_bytes": 100_000,
     "max_files": 4,
-    "max_kept_file_bytes": 90_000,
+    "max_kept_file_bytes": 100_000,
     "file_ttl_s": 600,
 }
 

@@ -1,0 +1,60 @@
+"""A server whose disk takes no more of a file: a limit of the operating system stands in for a full disk."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+
+MESSAGE = "files cannot be stored now (EFBIG)"
+# A translation is written in one piece. An upload is on disk if it has more than 1 MiB.
+WRITTEN, UPLOADED = b"1 " * 20_000, b"1 " * 600_000
+
+
+def upload(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
+    form = {"source": "en", "target": "de", "source_lang": "en", "target_lang": "de"}
+    return http.post(path, data=form, files={"file": ("a.txt", content)})
+
+
+def final_status(http: httpx.Client, handle: dict[str, str]) -> dict[str, Any]:
+    path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
+    until = time.monotonic() + HANG_TIMEOUT_S
+    while (status := dict(http.post(path, json=key).json()))["status"] not in {"done", "error"}:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return status
+
+
+def test_a_full_disk_is_named_and_is_no_failure_of_the_engine(
+    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with (
+        ServerProcess(echo_command, {"max_file_bytes": 2_000_000}) as server,
+        server.ready().client() as http,
+    ):
+        unlimited = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (32_768, unlimited[1]))
+        for path, content in (
+            ("/translate_file", WRITTEN),
+            ("/translate_file", UPLOADED),
+            ("/v2/document", UPLOADED),
+        ):
+            answer = upload(http, path, content)
+            assert (answer.status_code, answer.headers.get("retry-after")) == (503, "10"), answer.text
+            assert MESSAGE in answer.text
+            assert server.wait_for("file_store_failed")["problem"] == "EFBIG"
+        status = final_status(http, upload(http, "/v2/document", WRITTEN).json())
+        assert (status["status"], status["error_message"]) == ("error", MESSAGE)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert server.metric('transduce_rejected_total{reason="not_ready"}') == 4
+        assert server.metric('transduce_rejected_total{reason="engine"}') == 0
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert upload(http, "/translate_file", WRITTEN).status_code == 200
+        assert final_status(http, upload(http, "/v2/document", UPLOADED).json())["status"] == "done"
