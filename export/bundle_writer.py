@@ -309,12 +309,18 @@ def _possible_precisions(config: ModelConfig, request: BundleRequest) -> tuple[P
 def _write_descriptions(
     folder: Path, converted: _Converted, request: BundleRequest, *, on_progress: Callable[[str], None]
 ) -> None:
-    """Write golden sentences, card and, last, manifest to a folder with the model's files."""
+    """Write golden sentences, card and, last, manifest to a folder with the model's files.
+
+    Raises ExportError if every golden sentence is longer than max_source_length.
+    """
     on_progress("golden sentences")
     manifest = make_manifest(converted.config, request, converted.variants, folder)
     golden = make_golden(Bundle(folder, manifest, ()), num_threads=os.cpu_count() or 1)
+    config, limit = converted.config, manifest.max_source_length
+    if not golden:
+        option = "--max-source-length" if limit < config.max_length else "--max-length"
+        raise ExportError(f"no golden sentence has at most {limit} subwords: raise {option}")
     _write_text(folder / "golden.jsonl", "".join(f"{line.model_dump_json()}\n" for line in golden))
-    config = converted.config
     is_shared = not (config.own_source_table or config.own_output_table)
     card = render_card(
         request.facts, manifest, num_parameters=converted.num_parameters, has_shared_embedding=is_shared

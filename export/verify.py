@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from app.bundle import GOLDEN, WEIGHTS, Bundle, Golden, load_bundle
+from app.bundle import GOLDEN, WEIGHTS, Bundle, Golden, Score, load_bundle
 from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.errors import BundleError, EngineFailure, RequestError
@@ -41,7 +41,7 @@ from export.parity import (
     target_scores,
 )
 from export.report import Check, Report
-from export.verify_scores import Scorer
+from export.verify_scores import Scorer, read_test_sets
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
 from model.config import BOS_ID
@@ -85,7 +85,7 @@ class VerifyOptions:
 
 
 def verify(path: Path, options: VerifyOptions) -> Report:
-    """Make every comparison that the bundle and the options allow.
+    """Make every comparison that the bundle and the options allow. Test sets are read and encoded before the first.
 
     Raises BundleError, CheckpointError, CorpusError and TokenizerError for an unusable bundle, checkpoint, test set or
     sentence of a test set. A golden sentence that cannot be translated is a BundleError with its line.
@@ -104,7 +104,7 @@ def verify(path: Path, options: VerifyOptions) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         verification = _Verification(bundle, _reference(bundle, model, options, Path(folder)), model, options)
         checks = list(tqdm(verification.checks(), desc="verify", unit=" checks"))
-        scores, data_checks = verification.scorer.test_sets()
+        scores, data_checks = verification.scores_and_checks()
     checks += data_checks
     skipped = () if options.data else ("BLEU of int8 against fp32: no --data was given",)
     return Report(manifest.name, manifest.version, tuple(checks), skipped, tuple(scores))
@@ -175,6 +175,9 @@ class _Verification:
         self._is_rounded = reference is not bundle and options.checkpoint is None
         self._source_tokenizer, self._target_tokenizer = load_tokenizers(bundle)
         self._check_golden_lengths()
+        self._test_sets = read_test_sets(
+            bundle.manifest, self._source_tokenizer, options.data, limit=options.limit
+        )
         # A bundle of a small max_source_length may have golden sentences of its own.
         self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest) or [
             self._golden_source(line) for line in bundle.golden
@@ -189,14 +192,14 @@ class _Verification:
             for kernels in usable_kernels(reference.manifest.variants["fp32"])
         }
 
-    @property
-    def scorer(self) -> Scorer:
-        """What scores test sets, with the kernels that a server on this machine uses."""
+    def scores_and_checks(self) -> tuple[list[Score], list[Check]]:
+        """Scores and checks of the test sets, with the kernels that a server on this machine uses."""
         runners = {precision: runner for (precision, _), runner in self._runners.items()}
         runners = {**runners, "fp32": [*self._references.values()][-1]}
-        return Scorer(
-            self._bundle.manifest, (self._source_tokenizer, self._target_tokenizer), runners, self._options
+        scorer = Scorer(
+            self._bundle.manifest, self._target_tokenizer, runners, beam_size=self._options.beam_size
         )
+        return scorer.scores_and_checks(self._test_sets)
 
     def _load(self, bundle: Bundle, precision: Precision, kernels: Kernels) -> LoadedRunner:
         return load_runner(

@@ -72,6 +72,45 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
         temporary.replace(path)
 
 
+def finish_writes(run: Path) -> None:
+    """Finish or remove what killed processes of a run left in its folder. The caller has the run's lock.
+
+    A killed process may have replaced a checkpoint only by half: then the new checkpoint, which is complete, gets its
+    name. All other hidden folders of checkpoints and of the corpus are removed.
+    """
+    for old in run.glob(".step-*.old"):
+        new, path = old.with_suffix(".tmp"), run / old.name[1:].partition(".")[0]
+        if new.is_dir() and not path.exists():
+            new.replace(path)
+    for pattern in (".step-*.old", ".step-*.tmp", ".corpus.*.tmp"):
+        for path in run.glob(pattern):
+            shutil.rmtree(path)
+
+
+def check_output(output: Path) -> Path:
+    """The folder that `save` may write or replace. Behind a symbolic link it is the link's folder: the link stays.
+
+    Raises CheckpointError if the folder is neither new, empty nor a checkpoint, for `.` and `..`, and for a link that
+    leads to itself.
+    """
+    if output.name in ("", ".."):
+        raise CheckpointError(f"{output} cannot be replaced: name another folder")
+    folder = Path(os.path.realpath(output))  # Path.resolve: a loop is an error only before Python 3.13
+    if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
+        raise CheckpointError(f"{output} cannot be resolved: the symbolic link {loop} leads to itself")
+    if folder.exists() and not _is_replaceable(folder):
+        raise CheckpointError(f"{output} exists and is not a checkpoint: it is left as it is")
+    return folder
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Whether a folder is empty, or has the files of a checkpoint and is no run."""
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return not names or (names >= {WEIGHTS, CONFIG, TOKENIZER} and not step_folders(folder))
+
+
 def _write_file(path: Path, content: bytes | Mapping[str, Tensor] | Path) -> None:
     """Write or copy a file of a folder, and flush it to the disk."""
     if isinstance(content, bytes):
@@ -167,11 +206,17 @@ def remove(path: Path) -> None:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights (section 6.1), summed in fp64. Raises CheckpointError."""
+    """The mean of several checkpoints' weights (section 6.1), summed in fp64.
+
+    Raises CheckpointError, also for checkpoints whose tokenizers differ.
+    """
     if not paths:
         raise CheckpointError("there is no checkpoint to average")
     total: dict[str, Tensor] = {}
+    tokenizer = tokenizer_of(paths[0]).read_bytes()
     for path in paths:
+        if tokenizer_of(path).read_bytes() != tokenizer:
+            raise CheckpointError(f"{paths[0]} and {path} have different tokenizers")
         model = load(path).model
         if total and (names := sorted(model.keys() ^ total.keys())):
             raise CheckpointError(f"only one of {paths[0]} and {path} has {names[0]}")

@@ -141,7 +141,11 @@ def add_average_arguments(parser: argparse.ArgumentParser) -> None:
         "--best", type=positive, metavar="N", help="the N checkpoints with the lowest dev loss"
     )
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="CHECKPOINT", help="the checkpoint to write"
+        "--output",
+        required=True,
+        type=Path,
+        metavar="CHECKPOINT",
+        help="the checkpoint to write: a new or empty folder, or a checkpoint to replace",
     )
 
 
@@ -149,6 +153,7 @@ def run_average(args: argparse.Namespace) -> int:
     """Average checkpoints of a run (section 6.1) into one that can be evaluated and exported."""
     from model import checkpoint
 
+    output = checkpoint.check_output(args.output)
     folders = (
         checkpoint.step_folders(args.run)[-args.last :]
         if args.last
@@ -157,9 +162,7 @@ def run_average(args: argparse.Namespace) -> int:
     weights = checkpoint.average(folders)
     last = checkpoint.load(folders[-1])
     config = {**last.config, "averaged": [path.name for path in folders]}
-    checkpoint.save(
-        args.output, checkpoint.Saved(weights, config, {}, {}), checkpoint.tokenizer_of(folders[-1])
-    )
+    checkpoint.save(output, checkpoint.Saved(weights, config, {}, {}), checkpoint.tokenizer_of(folders[-1]))
     print(f"averaged {', '.join(path.name for path in folders)}", file=sys.stderr)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import random
 import zlib
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,10 @@ class CorpusError(ValueError):
     """A file is missing or is not parallel text, or no pair can be used."""
 
 
+class NoPairError(CorpusError):
+    """Every pair of a text was left out, or it has none."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A sentence, its translation and the domain that it comes from."""
@@ -43,36 +48,39 @@ class Pair:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 file (plain, .gz or .xz) without line ends, which are \n or \r\n.
 
-    Raises CorpusError that names the file and, for broken content, the last line that was read.
+    A byte order mark at the start is left out. Raises CorpusError as `check_file`, for a line that is not UTF-8, and
+    for a broken compressed file, with the number of the last line that was read.
     """
     number = 0
     try:
-        with open_text(path) as file:
-            for number, line in enumerate(file, 1):  # noqa: B007 - the errors name the last line read
-                yield line.removesuffix("\r\n").removesuffix("\n")
+        with open_bytes(path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text:  # empty only in a file of nothing but the mark
+                    yield text.removesuffix("\r\n").removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from error
+        raise CorpusError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
     except (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise CorpusError(f"{path}, after line {number}: the compressed file is broken ({error})") from error
 
 
-def open_text(path: Path) -> TextIO:
-    r"""Open UTF-8 text (plain, .gz or .xz) after its byte order mark, if any. Its lines end only at \n.
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a file (plain, .gz or .xz).
 
     Raises CorpusError as `check_file`, and EOFError for a .gz file of 0 bytes.
     """
     check_file(path)
     if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
+        return io.BufferedReader(lzma.open(path))
     if path.suffix == ".gz":
         if path.stat().st_size == 0:  # gzip reads it as empty text
             raise EOFError("it has 0 bytes")
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
-    return path.open(encoding="utf-8-sig", newline="\n")
+        return io.BufferedReader(gzip.open(path))
+    return path.open("rb")
 
 
 def check_file(path: Path) -> None:
-    """Raise CorpusError unless the path is that of a regular file with a suffix that `open_text` can read."""
+    """Raise CorpusError unless the path is that of a regular file with a suffix that `open_bytes` can read."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
     if path.is_dir():
@@ -166,7 +174,7 @@ class Corpus:
 
     ids: every subword, sources and targets in turn. starts: (2 * pairs + 1,) the index at which each begins.
     domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason. A pair counts once for
-    each direction.
+    each direction. lost_domains: those of which every pair was left out.
     """
 
     ids: Int32s
@@ -174,6 +182,7 @@ class Corpus:
     domains: NDArray[np.int16]
     domain_names: tuple[str, ...]
     dropped: Counter[str] = field(default_factory=Counter)
+    lost_domains: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.domains)
@@ -190,6 +199,11 @@ class Corpus:
         """Lengths of sources and of targets, each (pairs,), end tokens included."""
         lengths = np.diff(self.starts)
         return lengths[0::2], lengths[1::2]
+
+
+def counts_by_reason(dropped: Mapping[str, int]) -> str:
+    """The numbers of pairs that were left out, such as `2 empty, 1 too long`, or `none`."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items()) or "none"
 
 
 # Of the pairs that get unknown characters, the share that gets them at one end. In the others they replace words. If no
@@ -297,28 +311,35 @@ def encode_corpus(
     """Filter and encode pairs, each in every direction. The same seed gives the same corpus.
 
     one_way: more pairs, each with the only direction in which it is encoded.
-    Raises CorpusError if no pair is left or there are more than MAX_DOMAINS domains, and TokenizerError for a tag that
-    the vocabulary does not have.
+    Raises NoPairError if no pair is left, CorpusError if there are more than MAX_DOMAINS domains, and TokenizerError
+    for a tag that the vocabulary does not have.
     """
     random_numbers = random.Random(seed)
     ids: list[Int32s] = []
     domains: list[int] = []
     names: dict[str, int] = {}
     dropped: Counter[str] = Counter()
+    lost: set[str] = set()
     both_ways = ((pair, direction) for pair in pairs for direction in directions)
     for pair, direction in tqdm(chain(both_ways, one_way), desc="encode", unit=" pairs", disable=None):
         if reason := keep.reason_to_skip(pair):
             dropped[reason] += 1
+            lost.add(pair.domain)
             continue
         varied = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
         found = _encoded(varied, direction.tag, tokenizer, keep)
         if isinstance(found, str):
             dropped[found] += 1
+            lost.add(pair.domain)
             continue
         ids += [np.array(side, np.int32) for side in found]
         domains.append(names.setdefault(pair.domain, len(names)))
         check_num_domains(names)
     if not ids:
-        raise CorpusError("no pair is left to train on")
+        left_out = f"no pair is left (left out: {counts_by_reason(dropped)})"
+        raise NoPairError(left_out if dropped else "there is no pair")
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])
-    return Corpus(np.concatenate(ids), starts, np.array(domains, np.int16), tuple(names), dropped)
+    lost_domains = tuple(sorted(lost.difference(names)))
+    return Corpus(
+        np.concatenate(ids), starts, np.array(domains, np.int16), tuple(names), dropped, lost_domains
+    )

@@ -15,7 +15,7 @@ import numpy as np
 from model.corpus import Corpus
 
 # Increase it when reading or encoding changes, so that a corpus of older code is encoded again.
-FORMAT = 3
+FORMAT = 4
 ARRAYS = ("ids", "starts", "domains")
 
 
@@ -46,7 +46,14 @@ def _load(folder: Path, key: Mapping[str, Any]) -> Corpus | None:
         ids, starts, domains = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
     except (OSError, ValueError, KeyError, EOFError):
         return None
-    return Corpus(ids, starts, domains, tuple(facts["domain_names"]), Counter(facts["dropped"]))
+    return Corpus(
+        ids,
+        starts,
+        domains,
+        tuple(facts["domain_names"]),
+        Counter(facts["dropped"]),
+        tuple(facts["lost_domains"]),
+    )
 
 
 def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
@@ -57,7 +64,12 @@ def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
     try:
         for name in ARRAYS:
             np.save(temporary / f"{name}.npy", getattr(corpus, name))
-        facts = {"key": key, "domain_names": corpus.domain_names, "dropped": corpus.dropped}
+        facts = {
+            "key": key,
+            "domain_names": corpus.domain_names,
+            "dropped": corpus.dropped,
+            "lost_domains": corpus.lost_domains,
+        }
         (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

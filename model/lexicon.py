@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.corpus import CorpusError, Pair, read_lines
+from model.words import word_pattern
 
-WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 # Longest sentence, in words. Longer sentences say little about single words. Time and memory grow with the product of
 # both lengths.
 MAX_WORDS = 24
@@ -72,7 +73,12 @@ class Words:
 
 def words_of(text: str) -> list[str]:
     """The words of a text, without numbers and marks."""
-    return WORD.findall(text)
+    return _word().findall(text)
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(word_pattern())
 
 
 def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:

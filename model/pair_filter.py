@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from model.scripts import is_in_script, script_of
 from model.text_cleaning import is_broken, letters_key, sorted_digits
+from model.words import letters_pattern
 
 # Characters that the longer side may have beyond max_ratio, so that short pairs pass. If it is larger, misaligned
 # single words stay. If it is smaller, translations such as "OK" and "In Ordnung" are dropped.
 LENGTH_SLACK = 15
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 class Reason(StrEnum):
@@ -106,11 +107,21 @@ def _is_near_copy(rules: Rules, source: str, target: str) -> bool:
 
     False for a target without words.
     """
-    words = Counter(word.casefold() for word in _WORD.findall(target))
+    words = _words(target)
     if not words:
         return False
-    shared = words & Counter(word.casefold() for word in _WORD.findall(source))
+    shared = words & _words(source)
     return shared.total() > rules.max_copied * words.total() or letters_key(source) == letters_key(target)
+
+
+def _words(text: str) -> Counter[str]:
+    """Count the case-folded words, without numbers. An apostrophe or a hyphen parts words."""
+    return Counter(word.casefold() for word in _run_of_letters().findall(text))
+
+
+@cache
+def _run_of_letters() -> re.Pattern[str]:
+    return re.compile(letters_pattern())
 
 
 def _is_in_another_script(rules: Rules, source: str, target: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -31,17 +32,19 @@ def train_tokenizer(
     """Train one byte-pair vocabulary (section 5.1) over both sides, and write it atomically to `output`.
 
     Of more than MAX_PAIRS pairs, a random sample is used, which is the same in each run. Sentences of more than
-    MAX_SENTENCE_BYTES in UTF-8 are left out. Identity normalisation keeps
-    every character as it is. Digits are split, so that numbers are copied digit by digit. The vocabulary has all
-    bytes. They spell characters of a target that the vocabulary and the source lack (`Tokenizer.encode_target`). tags:
-    subwords that no text contains, one for each target language of a model that has several, such as >>de<<. Raises
-    ValueError if SentencePiece cannot train it, for example because the text is too small for the vocabulary.
+    MAX_SENTENCE_BYTES in UTF-8 are left out. Text is normalised to Unicode NFC, and not in any other way. Digits are
+    split, so that numbers are copied digit by digit. The vocabulary has all bytes. They spell characters of a target
+    that the vocabulary and the source lack (`Tokenizer.encode_target`). tags: subwords that no text contains, one for
+    each target language of a model that has several, such as >>de<<. Raises ValueError if SentencePiece cannot train
+    it, for example because the text is too small for the vocabulary.
     """
     sample = sample_pairs(pairs, MAX_PAIRS)
+    # The tokenizer composes text before it encodes it, so the vocabulary must have the composed letters.
+    texts = (unicodedata.normalize("NFC", text) for pair in sample for text in (pair.source, pair.target))
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(text for pair in sample for text in (pair.source, pair.target)),
+            sentence_iterator=texts,
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,

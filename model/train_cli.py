@@ -210,14 +210,7 @@ def run_train(args: argparse.Namespace) -> int:
     from model.trainer import Trainer, set_num_threads
 
     check_required(args, ("data", "dev", "tokenizer", "run"))
-    if args.cooldown_s > args.max_time_s:
-        raise ValueError(
-            f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
-        )
-    if args.patience_on == "bleu" and args.bleu_sentences < 1:
-        raise ValueError(
-            f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
-        )
+    _check_options(args)
     device = _device(args.device)
     if device == "cuda":
         # cuDNN's attention builds a plan for each shape, and nearly every batch has another shape.
@@ -229,11 +222,14 @@ def run_train(args: argparse.Namespace) -> int:
     check_file(args.tokenizer)
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
+    if args.start_from is not None:
+        _check_vocabulary(args.start_from, args.tokenizer)
     with ProcessGroup(device) as group, ExitStack() as stack:
         with group.first_before_others():
             if group.is_first:
                 args.run.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(args.run / ".lock", args.run))
+                checkpoint.finish_writes(args.run)
             batches, dev = batches_of(args, tokenizer, model.config)
         torch.manual_seed(args.seed)
         trainer = Trainer(
@@ -252,6 +248,18 @@ def run_train(args: argparse.Namespace) -> int:
         with stop_signals() as is_stopping:
             trainer.train(dev, _bleu(args, tokenizer, model.config), is_stopping=is_stopping)
     return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that contradict each other."""
+    if args.cooldown_s > args.max_time_s:
+        raise ValueError(
+            f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
+        )
+    if args.patience_on == "bleu" and args.bleu_sentences < 1:
+        raise ValueError(
+            f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
+        )
 
 
 def _device(name: str) -> str:
@@ -296,6 +304,28 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
         changed.load_state_dict(model.state_dict())
         return changed
     return model
+
+
+def _check_vocabulary(start: Path, tokenizer: Path) -> None:
+    """Raise CheckpointError if an id is another subword in `tokenizer` than in the checkpoint `start`.
+
+    Tags and other symbols may differ: `transduce tokenizer --start-from` puts tags in the places of rare subwords. The
+    weights of a bundle have the bundle's source.spm. A checkpoint without a tokenizer is not compared.
+    """
+    from model.checkpoint import TOKENIZER, CheckpointError
+    from model.imported import read_sentencepiece
+
+    own = next((file for file in (start / TOKENIZER, start.parent / "source.spm") if file.is_file()), None)
+    if own is None:
+        return
+    pieces = [read_sentencepiece(file).pieces for file in (own, tokenizer)]
+    for number, (old, new) in enumerate(zip(*pieces, strict=False)):
+        is_symbol = {old.type, new.type} & {new.CONTROL, new.USER_DEFINED}
+        if old.piece != new.piece and not is_symbol:
+            raise CheckpointError(
+                f"{tokenizer} has the subword {new.piece!r} as number {number}, the weights of {start} have "
+                f"{old.piece!r}"
+            )
 
 
 def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> Any:

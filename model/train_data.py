@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 import numpy as np
@@ -12,7 +14,16 @@ import numpy as np
 from app.text.tokenizer import Tokenizer
 from model.batches import Batches
 from model.config import ModelConfig
-from model.corpus import Corpus, Filter, Pair, check_domains, encode_corpus
+from model.corpus import (
+    Corpus,
+    CorpusError,
+    Filter,
+    NoPairError,
+    Pair,
+    check_domains,
+    counts_by_reason,
+    encode_corpus,
+)
 from model.corpus_cache import cached_corpus, file_facts
 from model.data_arguments import directions_of, files_of, one_way_pairs, pairs_of, with_lexicon
 from model.lexicon import read_lexicon, word_pairs
@@ -23,7 +34,8 @@ def batches_of(
 ) -> tuple[Batches, Batches]:
     """The batches of training and of dev data. Prints on stderr how many pairs were left out, by reason.
 
-    Raises CorpusError for a file that cannot be read, text without a pair to train on, or a domain that no pair has.
+    Raises CorpusError for a file that cannot be read, text of which no pair is left, or a domain of --domain that no
+    pair has or of which none is left.
     """
     weights = dict(args.domain)
     dev_keep = dev_filter(args, config)
@@ -55,7 +67,8 @@ def batches_of(
         seen.add(pair.domain)
         return pair
 
-    dev = encode_corpus(map(noted, dev_pairs), tokenizer, keep=dev_keep, directions=directions)
+    with _naming("--dev"):
+        dev = encode_corpus(map(noted, dev_pairs), tokenizer, keep=dev_keep, directions=directions)
 
     def encode() -> Corpus:
         encoded = encode_corpus(
@@ -69,13 +82,15 @@ def batches_of(
         check_domains(keep.excluded, seen)  # Batches checks the other domains of --domain
         return encoded
 
-    corpus = cached_corpus(args.run / "corpus", key, encode)
+    with _naming("--data"):
+        corpus = cached_corpus(args.run / "corpus", key, encode)
     for name, one in (("data", corpus), ("dev", dev)):
-        left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
         longest = one.lengths()[0].max()
         counts = f"{len(one):,} pairs, {len(one.ids):,} subwords, longest source {longest}"
-        print(f"{name}: {counts}; left out: {left_out}", file=sys.stderr)
+        print(f"{name}: {counts}; left out: {counts_by_reason(one.dropped)}", file=sys.stderr)
     kept = {name: weight for name, weight in weights.items() if weight > 0}
+    if lost := sorted(set(kept).intersection(corpus.lost_domains)):
+        raise CorpusError(f"--data: no pair of the domain {', '.join(lost)} is left")
     return (
         Batches(
             corpus,
@@ -86,6 +101,15 @@ def batches_of(
         ),
         Batches(dev, max_tokens=args.batch_tokens, seed=0),
     )
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Put an option before the message if no pair of its text is left."""
+    try:
+        yield
+    except NoPairError as error:
+        raise CorpusError(f"{option}: {error}") from error
 
 
 def domain_counts(batches: Batches) -> dict[str, int]:

@@ -91,7 +91,7 @@ class Trainer:
         stream = self.batches.since(self.position)
         self._seed_dropout()
         with (
-            TrainingLog(self.run, [name for name, _ in dev_sets(dev)])
+            TrainingLog(self.run, [name for name, _ in dev_sets(dev)], is_new=self.step == 0)
             if self.group.is_first
             else nullcontext() as log,
             tqdm(
@@ -289,8 +289,8 @@ class Trainer:
     def resume(self) -> bool:
         """Continue exactly from the newest checkpoint of the run. Returns False if there is none.
 
-        Raises CheckpointError if the checkpoint has no training state or is of another model or optimizer. Another
-        seed or max_tokens is also an error, because the next batch would differ.
+        Raises CheckpointError if the checkpoint has no training state or is of another model, tokenizer or optimizer.
+        Another seed or max_tokens is also an error, because the next batch would differ.
         """
         folders = checkpoint.step_folders(self.run)
         if not folders:
@@ -310,6 +310,9 @@ class Trainer:
                 if has[name] != value
             ]
             raise CheckpointError(f"{folders[-1]} is of another model: {'; '.join(wrong)}")
+        own = checkpoint.tokenizer_of(folders[-1])
+        if own.read_bytes() != self.tokenizer.read_bytes():
+            raise CheckpointError(f"{self.tokenizer} is another tokenizer than the run's, {own}")
         if not self.optimizers.can_load(saved.optimizer):
             raise CheckpointError(
                 f"{self.run} was made with another --optimizer: resume it with the same one"

@@ -20,17 +20,20 @@ FIELDS = (
 
 
 class TrainingLog:
-    """Appends to train.csv and to TensorBoard's events. `draw` makes curve.png from the whole CSV."""
+    """Appends rows to train.csv and to TensorBoard's events. `draw` makes curve.png from the whole CSV."""
 
-    def __init__(self, run: Path, more_fields: Sequence[str] = ()) -> None:
-        """more_fields: columns after FIELDS. A file that has columns keeps them. TensorBoard gets all fields."""
+    def __init__(self, run: Path, more_fields: Sequence[str] = (), *, is_new: bool = False) -> None:
+        """more_fields: columns after FIELDS. A file that has columns keeps them. TensorBoard gets all fields.
+
+        is_new: whether the run begins. Rows of a run that was killed before its first checkpoint are then dropped.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
         self.path = run / "train.csv"
-        is_new = not has_content(self.path)
+        is_new = is_new or not has_content(self.path)
         fields = [*FIELDS, *more_fields] if is_new else fields_of(self.path)
-        self._file = self.path.open("a", newline="", encoding="utf-8")
+        self._file = self.path.open("w" if is_new else "a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, fields, extrasaction="ignore")
         if is_new:
             self._writer.writeheader()

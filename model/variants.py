@@ -9,13 +9,20 @@ import random
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
+
+from model.words import word_pattern
 
 # Characters that no vocabulary has. The model learns to copy them, since the server replaces terms by such characters.
 STRANGE = tuple(chr(0xE100 + index) for index in range(4))
 FINAL_MARKS = ".!"
-# A word or a number, without the marks around it.
-TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")
 TextPair = tuple[str, str]
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Matches a word or a number, without the punctuation around it."""
+    return re.compile(rf"\d+(?:[.,:]\d+)*|{word_pattern()}")
 
 
 def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[TextPair]:
@@ -24,10 +31,10 @@ def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[
     lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out, and those
     that have a counterpart in common.
     """
-    target_counts = Counter(TOKEN.findall(target))
+    target_counts = Counter(_token().findall(target))
     by_lower_case = {token.lower(): token for token in target_counts}
     found = []
-    for token, count in Counter(TOKEN.findall(source)).items():
+    for token, count in Counter(_token().findall(source)).items():
         translation = token if token in target_counts else by_lower_case.get(lexicon.get(token.lower(), ""))
         if count == 1 and translation is not None and target_counts[translation] == 1:
             found.append((token, translation))
@@ -90,4 +97,4 @@ def _with_capital(text: str) -> str:
 
 def _replace(text: str, placeholders: Mapping[str, str]) -> str:
     """The text with its tokens replaced. placeholders: by token."""
-    return TOKEN.sub(lambda match: placeholders.get(match.group(), match.group()), text)
+    return _token().sub(lambda match: placeholders.get(match.group(), match.group()), text)

@@ -6,11 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import sentencepiece
 
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from export.cli import run_export
 from export.golden import BEAM_SIZES, ENGLISH, GoldenSource, golden_cases, golden_sources
+from export.output_folder import ExportError
+from tests.export.tiny import MAX_LENGTH, export_arguments, random_model, write_checkpoint
 
 
 def sources(num_pairs: int) -> list[GoldenSource]:
@@ -52,3 +56,19 @@ def test_sentences_that_the_vocabulary_cannot_encode_are_left_out(tmp_path: Path
     assert set(texts) < {*ENGLISH}
     assert "Where is the station?" in texts
     assert ENGLISH[2] not in texts
+
+
+@pytest.mark.parametrize(
+    ("max_length", "more", "option"),
+    [(MAX_LENGTH, ("--max-source-length", "2"), "--max-source-length"), (2, (), "--max-length")],
+)
+def test_an_export_whose_limit_no_golden_sentence_has_names_the_option(
+    max_length: int, more: tuple[str, ...], option: str, tmp_path: Path
+) -> None:
+    checkpoint = write_checkpoint(tmp_path, random_model(max_length=max_length))
+    arguments = export_arguments(
+        checkpoint, tmp_path / "new", tmp_path / "facts.toml", "--precisions", "int8", *more
+    )
+    with pytest.raises(ExportError, match=f"^no golden sentence has at most 2 subwords: raise {option}$"):
+        run_export(arguments)
+    assert not (tmp_path / "new").exists()

@@ -17,7 +17,7 @@ from app.bundle import Manifest, load_bundle
 from app.errors import BundleError, EngineFailure
 from app.runtime.kernels import is_native_usable
 from app.runtime.ort_runner import LoadedRunner
-from app.text.tokenizer import Tokenizer
+from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
 from export.golden import GoldenSource, translate_golden
@@ -26,6 +26,7 @@ from export.verify import VerifyOptions, verify
 from export.verify_scores import bleu_check
 from model.checkpoint import CheckpointError, Saved, load, save
 from model.config import EOS_ID
+from model.corpus import CorpusError
 from tests.bundles.damage import negate_rows, set_golden
 from tests.export.tiny import (
     MAX_LENGTH,
@@ -257,6 +258,35 @@ def test_a_source_of_a_test_set_is_translated_as_the_server_does(
     verify(tiny / "bundle", VerifyOptions(data=(str(data),), beam_size=1))
     encode = Tokenizer(tiny / "bundle" / "source.spm").encode
     assert translated["made fp32"] == [encode(short).ids, (*encode(long).ids[: MAX_LENGTH - 1], EOS_ID)]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, CorpusError, r"odd\.tsv does not exist"),
+        ("", CorpusError, r"odd\.tsv holds no pair"),
+        ("A house.\tx\n" + "\u732b house " * 9 + "\tx\n", TokenizerError, "odd: text 2: more than 8 runs"),
+    ],
+    ids=["missing", "empty", "unknown characters"],
+)
+def test_an_unusable_test_set_is_named_before_the_checks(
+    content: str | None,
+    error: type[ValueError],
+    message: str,
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(*_: object, **__: object) -> LoadedRunner:
+        raise AssertionError("a check would take time, and the report is lost")
+
+    monkeypatch.setattr("export.verify.load_runner", load)
+    data = [tmp_path / "good.tsv", tmp_path / "odd.tsv"]
+    data[0].write_text("A house.\tx\n", "utf-8")
+    if content is not None:
+        data[1].write_text(content, "utf-8")
+    with pytest.raises(error, match=message):
+        verify(tiny / "bundle", VerifyOptions(data=tuple(map(str, data))))
 
 
 @pytest.mark.parametrize(("int8", "is_passed"), [(29.6, False), (29.8, True), (30.0, True), (30.5, True)])

@@ -189,7 +189,7 @@ def test_each_error_at_the_start_is_one_line(
             ("--data", data, *run_options, "--patience-on", "bleu"),
             "--bleu-sentences is 0, but --patience-on bleu needs at least 1",
         ),
-        (("--data", broken, *run_options, "--resume"), "broken.tsv, after line 0: not UTF-8"),
+        (("--data", broken, *run_options, "--resume"), "broken.tsv, line 2: not UTF-8"),
         (("--data", cut, *run_options, "--resume"), "the compressed file is broken"),
         (("--data", corrupt, *run_options, "--resume"), "the compressed file is broken"),
     ):

@@ -102,6 +102,20 @@ def test_a_file_that_cannot_be_read_is_named_before_any_is_read(tmp_path: Path) 
         excluded_hashes([tmp_path])
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
+def test_a_line_that_is_not_utf8_is_named(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    suffix = {gzip.compress: ".gz", lzma.compress: ".xz"}.get(compress, "")
+    path = tmp_path / f"bad.tsv{suffix}"
+    path.write_bytes(compress(b"one\teins\n" * 60 + b"Stra\xdfe\tstreet\n" + b"two\tzwei\n" * 60))
+    with pytest.raises(CorpusError, match=re.escape(f"{path}, line 61: not UTF-8 (")):
+        list(read_data(str(path)))
+
+
+def test_a_file_of_only_a_byte_order_mark_has_no_line(tmp_path: Path) -> None:
+    (tmp_path / "mark.tsv").write_bytes(b"\xef\xbb\xbf")
+    assert list(read_data(str(tmp_path / "mark.tsv"))) == []
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_a_compressed_file_of_no_bytes_is_broken(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a.tsv{suffix}").touch()
@@ -143,7 +157,7 @@ def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
     assert dict(corpus.dropped) == {
         "empty": 1, "too long": 1, "lengths differ too much": 1, "excluded domain": 1, "unknown characters": 1,
     }  # fmt: skip
-    with pytest.raises(CorpusError, match="no pair is left"):
+    with pytest.raises(CorpusError, match=r"^no pair is left \(left out: 1 empty\)$"):
         encode_corpus([Pair("", "", "home")], tokenizer, keep=PLAIN)
 
 

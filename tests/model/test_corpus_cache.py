@@ -63,7 +63,7 @@ def test_a_corpus_with_another_key_or_a_broken_file_is_encoded_again(
 
 def test_a_failed_encoding_leaves_the_old_corpus(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def fail() -> Corpus:
-        raise CorpusError("no pair is left to train on")
+        raise CorpusError("no pair is left")
 
     encode = Encoder(tokenizer)
     cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)

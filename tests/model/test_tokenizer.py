@@ -145,6 +145,20 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     assert tokenizer.has_word("the")
 
 
+def test_a_vocabulary_of_decomposed_text_has_the_composed_letters(tmp_path: Path) -> None:
+    vocabularies = []
+    for form in ("NFC", "NFD"):
+        path = tmp_path / f"{form}.spm"
+        text = [
+            Pair(unicodedata.normalize(form, pair.source), unicodedata.normalize(form, pair.target), "")
+            for pair in pairs()
+        ]
+        train_tokenizer(text, path, vocab_size=400, character_coverage=1.0)
+        vocabularies.append(path.read_bytes())
+    assert vocabularies[0] == vocabularies[1]
+    assert Tokenizer(tmp_path / "NFD.spm").encode("der Ba\u0308cker").verbatim_spans == ()
+
+
 def test_a_text_without_a_sentence_that_sentencepiece_takes_is_an_error(tmp_path: Path) -> None:
     message = "the vocabulary cannot be trained: the text has no sentence of at most 4,192 bytes"
     for text in ([], [Pair("a " * 3000, "b " * 3000, "")]):

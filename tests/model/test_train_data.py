@@ -1,0 +1,61 @@
+"""The errors of `transduce train` for text of which no pair is left."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from model.batches import Batches
+from model.config import preset
+from model.corpus import CorpusError, Pair
+from model.train_cli import add_train_arguments
+from model.train_data import batches_of
+from tests.model.sentences import pairs, write_tsv
+
+BLANK = Pair("", "", "onlyempty")
+
+
+def made(folder: Path, tokenizer: Tokenizer, *options: str | Path) -> tuple[Batches, Batches]:
+    """The batches that these options of `transduce train` select."""
+    vocabulary = folder / "t.spm"
+    if not vocabulary.exists():  # a new modification time would make another corpus
+        vocabulary.touch()
+    parser = argparse.ArgumentParser()
+    add_train_arguments(parser)
+    files = "--run", folder / "run", "--tokenizer", vocabulary
+    args = parser.parse_args([str(option) for option in (*files, *options)])
+    return batches_of(args, tokenizer, preset("tiny", tokenizer.vocab_size))
+
+
+def test_the_error_names_the_option_and_why_no_pair_is_left(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    data = write_tsv(tmp_path / "data.tsv", pairs()[:8])
+    chat = write_tsv(tmp_path / "chat.tsv", [Pair("a", "b", "chat")] * 60)
+    blank, none = write_tsv(tmp_path / "blank.tsv", [BLANK] * 2), write_tsv(tmp_path / "none.tsv", [])
+    for train, dev, problem in (
+        (data, chat, "--dev: no pair is left (left out: 60 excluded domain)"),
+        (blank, data, "--data: no pair is left (left out: 2 empty)"),
+        (none, data, "--data: there is no pair"),
+    ):
+        with pytest.raises(CorpusError, match=f"^{re.escape(problem)}$"):
+            made(tmp_path, tokenizer, "--data", train, "--dev", dev, "--domain", "chat=0")
+
+
+def test_a_domain_of_which_no_pair_is_left_is_not_one_that_no_pair_has(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """The message is the same if the corpus is read from the run's folder."""
+    data, blank = write_tsv(tmp_path / "a.tsv", pairs()[:8]), write_tsv(tmp_path / "b.tsv", [BLANK] * 2)
+    options = ("--data", data, "--data", blank, "--dev", data)
+    for weights, problem in (
+        ("onlyempty=2", "--data: no pair of the domain onlyempty is left"),
+        ("onlyempty=3", "--data: no pair of the domain onlyempty is left"),
+        ("sea=2", "no pair has the domain sea; the pairs have home"),
+    ):
+        with pytest.raises(CorpusError, match=f"^{problem}$"):
+            made(tmp_path, tokenizer, *options, "--domain", weights)
+    assert (tmp_path / "run" / "corpus").is_dir()
+    assert made(tmp_path, tokenizer, *options, "--domain", "onlyempty=0")

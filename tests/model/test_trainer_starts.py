@@ -1,0 +1,81 @@
+"""How a run begins: after a killed one, with another tokenizer, and from the weights of another run."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from model import checkpoint
+from model.checkpoint import CheckpointError
+from model.corpus import Pair
+from model.tokenizer_training import add_tags, train_tokenizer
+from model.training_log import TrainingLog
+from tests.forked import run_transduce
+from tests.model.sentences import pairs
+from tests.model.test_trainer import dev_of, train_arguments, trainer_in
+
+pytestmark = pytest.mark.training
+
+
+@pytest.fixture(scope="module")
+def other_tokenizer(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    """A vocabulary of the same size, of the same text backwards."""
+    path = tmp_path_factory.mktemp("other") / "other.spm"
+    backwards = [Pair(pair.source[::-1], pair.target[::-1], "") for pair in pairs()]
+    train_tokenizer(backwards, path, vocab_size=tokenizer.vocab_size, character_coverage=1.0)
+    return path
+
+
+def test_resume_with_another_tokenizer_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, other_tokenizer: Path
+) -> None:
+    trainer_in(tmp_path, tokenizer, tokenizer_path).save()
+    with pytest.raises(CheckpointError, match=r"other\.spm is another tokenizer than the run's, .*step-0/"):
+        trainer_in(tmp_path, tokenizer, other_tokenizer).resume()
+    copy = shutil.copyfile(tokenizer_path, tmp_path / "copy.spm")
+    assert trainer_in(tmp_path, tokenizer, copy).resume()
+
+
+def test_a_run_that_begins_has_no_rows_of_one_that_was_killed(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    with TrainingLog(tmp_path, ["dev_loss_news"]) as log:
+        log.write({"step": 1.0, "dev_loss_news": 1.5})
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    assert not trainer.resume()
+    trainer.train(dev_of(trainer))
+    with (tmp_path / "train.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["3.0", "6.0"]
+    assert "dev_loss_news" not in rows[0]
+
+
+def test_a_run_removes_what_a_killed_one_left(tmp_path: Path, tokenizer_path: Path) -> None:
+    (tmp_path / "run" / ".step-9.71.tmp").mkdir(parents=True)
+    done = run_transduce(*train_arguments(tmp_path, tokenizer_path, "run"), "--max-steps", "1")
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "weights of a bundle"])
+def test_a_start_from_weights_of_another_vocabulary_is_refused(
+    kind: str, tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, other_tokenizer: Path
+) -> None:
+    """Tags may take the places of subwords."""
+    weights = trainer_in(tmp_path / "first", tokenizer, tokenizer_path).save()
+    if kind != "checkpoint":
+        (weights / checkpoint.TOKENIZER).replace(weights.parent / "source.spm")
+    start = ("--start-from", weights, "--max-steps", "1", "--device", "cpu")
+    refused = run_transduce(*train_arguments(tmp_path, other_tokenizer, "run"), *start)
+    assert refused.returncode == 1
+    assert f"{other_tokenizer} has the subword " in refused.stderr
+    assert f", the weights of {weights} have " in refused.stderr
+    tagged = tmp_path / "tagged.spm"
+    add_tags(tokenizer_path, tagged, [">>de<<", ">>en<<"])
+    tags = ("--tag", ">>de<<", "--reverse-tag", ">>en<<")
+    done = run_transduce(*train_arguments(tmp_path, tagged, "run"), *start, *tags)
+    assert done.returncode == 0, done.stderr
