@@ -44,7 +44,7 @@ class Settings(BaseSettings):
     )
 
     host: str = Field(
-        "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4 address, :: for IPv6 too"
+        "127.0.0.1", description="address to listen on; 0.0.0.0: all of IPv4; ::: all of IPv4 and IPv6"
     )
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 lets the system choose")
     probe_port: int | None = Field(
@@ -323,7 +323,7 @@ class Settings(BaseSettings):
             ("max_beam_size", "num_rows"),
             ("max_items", "max_request_sentences"),
             ("max_connections_per_address", "max_connections"),
-            ("max_file_bytes", "max_kept_file_bytes"),
+            *([("max_file_bytes", "max_kept_file_bytes")] if self.files_enabled else []),
         )
         values = {name: getattr(self, name) for pair in pairs for name in pair}
         values["num_rows"] = self.rows_on("cpu")

@@ -16,8 +16,8 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
     """Count a request with this many code points. The caller does the work in the context of the result.
 
     Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, also
-    to an error, but not to UsageUnavailable. They have the counts at the start of the response. So those of an error
-    that has ended the spending are without its counts.
+    to an error, but not to UsageUnavailable. They show the counts when the response begins. An error ends the
+    spending before that, and its counts are given back.
     """
     caller = scope["state"]["caller"]
     with _reported(scope, usage, caller):

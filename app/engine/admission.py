@@ -189,12 +189,12 @@ class Reservation:
     ) -> None:
         self._admission.release(self)
 
-    def resize(self, cost: Cost, *, longest: int) -> None:
+    def resize(self, cost: Cost, *, longest: int, checks_bounds: bool = True) -> None:
         """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded as `Admission.check_deadline`, and as `Admission.check_bounds` if the cost exceeds the
-        estimate. Raises nothing if no other work is accepted. The true cost counts until the context ends, also if this
-        raises.
+        Raises Overloaded as `Admission.check_deadline`. If the cost exceeds the estimate, it also raises as
+        `Admission.check_bounds`, unless `checks_bounds` is false. Raises nothing if no other work is accepted. The true
+        cost counts until the context ends, also if this raises.
         """
         admission, estimate = self._admission, self.cost
         is_larger = cost.num_sentences > estimate.num_sentences or cost.num_tokens > estimate.num_tokens
@@ -202,7 +202,7 @@ class Reservation:
         has_others = admission.num_sentences > 0
         self.cost, self.longest = cost, longest
         try:
-            if has_others and is_larger:
+            if checks_bounds and has_others and is_larger:
                 admission.check_bounds(self)
         finally:
             admission.add(self.caller, cost)

@@ -60,8 +60,8 @@ class Sequence:
     """One sentence being decoded. After its submission only the engine thread changes it, except `is_retry`.
 
     A worker process has a copy. The server's own object then gets only its outcome, on the event loop.
-    request_id: of the request that submitted it. request: that request, in whose queue it waits.
-    caller: in whose queue it waits. Its rows count for the caller.
+    request_id: the id of the request that submitted it. request: the key of that request.
+    caller: it waits among the requests of this caller. Its rows count for the caller.
     other_queues: callers and keys of other requests that wait for it.
     deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline.
     rows: cache row of each live hypothesis of `search`, in the order of the hypotheses; empty unless RUNNING.

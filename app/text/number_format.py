@@ -2,10 +2,11 @@
 
 A number keeps its length. These stay unchanged:
 
-- numbers without a decimal mark or a thousands mark, IP addresses, numbers with a letter attached or right after one of
-  `/:#.=@`;
-- times with a colon, or with a point after a word such as `at` (`at 12.30`), unless a unit or currency is next to them;
-- numbers before `am`, `pm`, `o'clock`, `uhr`, `h` or `hrs`;
+- numbers without a decimal mark or a thousands mark, IP addresses, and numbers with a letter, `_`, `=`, `@` or a
+  backslash next to them, or right after one of `/:#.`;
+- times with a colon (`12:30`), and numbers like a time with a point after a word such as `at` (`at 12.30`), if no unit
+  or currency is next to them or to the other number of a range;
+- numbers before `am` (not in German, where it is a common word), `pm`, `o'clock`, `uhr`, `h` or `hrs`;
 - numbers whose thousands mark is a point or space, if they begin with 0 or follow a word such as `version`;
 - such numbers without a decimal part, unit or currency, if they have two marks or more after `+` (`+48 600 123 456`);
 - such numbers with spaces, if they stand next to another number (`040 123 4567`), or have two U+0020 or more and begin
@@ -40,11 +41,13 @@ _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr
 )
 _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _SPACES = "\u00a0\u2009\u202f "
+# The most characters before the first word of a text. The limit keeps the time linear.
+MAX_MARKS = 40
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
-# The text that follows a time of day or a number of hours, such as `pm` or `h`. In German `am` is a common word.
+# The text that follows a time of day or a number of hours, such as `pm` or `h`.
 _CLOCK = re.compile(
-    r"[" + _SPACES + r"]?(?:[ap]\.\s?m\b|([ap]\s?m)\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE
+    r"[" + _SPACES + r"]?(?:[ap]\.\s?m\b|(a\s?m)\b|p\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE
 )
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
@@ -68,8 +71,15 @@ _UNIT_AFTER = re.compile(
     r"[kcmdµ]m[²³23]?|m[²³23]|ha|[kmµ]g|[cdmh]l|[kmgt]w|[kmgt]?wh|kv|[kmgt]i?b|[kmg]?hz|km/h|[ксм]м[²³]?|м[²³]|[км]г"
     r"|га|квт"
     r"|eur(?:os?|oa)?|usd|gbp|chf|pln|czk|rub|uah|sek|nok|dkk|kr|zł|kč|tl|dollars?|dol[aá]r\w*|złot\w+|korun\w*|kron\w+"
-    r"|руб\w*|грн|гривен\w*|гривн\w+|доллар\w*|долар\w*|евро|євро"
+    r"|per ?cent|руб\w*|грн|гривен\w*|гривн\w+|доллар\w*|долар\w*|евро|євро"
     r"|mil\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_]))"
+)
+# What shows, before or after it, that a number like 12.30 is no time. Words that only begin like a unit do not.
+_PRICE_BEFORE = re.compile(_CURRENCY_BEFORE.pattern.removesuffix("$") + r"(?:[\d.,]+ (?:to|and|or) )?$")
+_AMOUNT_AFTER = re.compile(
+    r"(?: (?:to|and|or) [\d.,]*\d)?[" + _SPACES + r"]?(?:[%‰°]|[$€£](?! ?\d)"
+    r"|(?:[kcm]?m|[km]?g|[cm]?l|[kMG]?W|kWh|V|[kMGT]B|[kMG]?Hz|EUR|USD|GBP|CHF|percent|per cent|[mbtr]+illions?|euros?"
+    r"|dollars?|pounds?|cents?)\b)"
 )
 # A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
@@ -184,11 +194,21 @@ def _is_numbered(word: str) -> bool:
 def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
-    word = before.group(1) if before is not None else None
-    if word is None:
+    if before is None or (word := before.group(1)) is None:
         following = text[match.end() : match.end() + 2]
         return not text[: match.start()].strip() and following[:1].isspace() and following[1:].isupper()
-    if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()) and not _has_unit(text, match):
+    if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()) and not _is_amount(text, match):
         return True
-    is_first = not any(map(str.isalnum, text[: before.start() if before is not None else 0]))
-    return _is_numbered(word) or (word[0].isupper() and not is_first)
+    return _is_numbered(word) or (word[0].isupper() and not _is_first(text, match, before.start()))
+
+
+def _is_amount(text: str, match: re.Match[str]) -> bool:
+    """Whether a currency or unit next to the number, or to the other one of a range, shows that it is no time."""
+    before = _PRICE_BEFORE.search(text, max(0, match.start() - 20), match.start())
+    return before is not None or _AMOUNT_AFTER.match(text, match.end()) is not None
+
+
+def _is_first(text: str, match: re.Match[str], start: int) -> bool:
+    """Whether the word at `start` begins the text. If the number has a unit, marks such as quotes may be before it."""
+    head = text[:start] if start <= MAX_MARKS else "x"
+    return not head.strip() or (_has_unit(text, match) and not any(map(str.isalnum, head)))

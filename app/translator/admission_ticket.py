@@ -72,13 +72,16 @@ class AdmissionTicket:
         if is_admitted:
             self._scope.__exit__(kind, error, trace)
 
-    def finalize(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
+    def finalize(
+        self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]], *, checks_bounds: bool = True
+    ) -> None:
         """Replace the estimate by the cost of all sentences.
 
         sentences: the ids, the options and the expected number of decodings of each sentence. The caller submits them
         soon, because a sentence that leaves the cache before its submission is decoded without a reservation. Raises
         Overloaded for a provisional request with a sentence that is not cached, if the sentences are more than was
-        estimated and the queue is full, and if the result is predicted to miss the deadline.
+        estimated and the queue is full, unless `checks_bounds` is false, and if the result is predicted to miss the
+        deadline.
         """
         self._end_provisional()
         uncached = [
@@ -88,7 +91,8 @@ class AdmissionTicket:
         ]
         if self._refusal is None:
             longest = max((length for length, _ in uncached), default=0)
-            self._reservation.resize(Cost.sum(cost for _, cost in uncached), longest=longest)
+            total = Cost.sum(cost for _, cost in uncached)
+            self._reservation.resize(total, longest=longest, checks_bounds=checks_bounds)
         elif uncached:
             raise self._refusal
 

@@ -145,11 +145,12 @@ class PivotTranslator:
                 text_s = await plan.first.decode(first_jobs)
                 text_s += await self._run(plan, lambda: self._begin_last(plan, plan.jobs))
                 last_jobs = [job.last for job in plan.jobs if job.last is not None]
-                last_ticket.finalize(submissions(last_jobs))
+                # The first model has bounded them, and its work would be lost.
+                last_ticket.finalize(submissions(last_jobs), checks_bounds=False)
                 text_s += await plan.last.decode(last_jobs)
             else:
-                observer.on_segments(spans_of([text.plan for text in plan.texts]))
                 last_ticket.finalize(self._expected_last(plan))
+                observer.on_segments(spans_of([text.plan for text in plan.texts]))
                 text_s = await self._stream(plan, observer)
             decoded = time.monotonic()
             translations = await self._last.run(

@@ -22,6 +22,12 @@ from app.text.spacing import clamp_to_clause, closing_marks_start, kept_position
         ("up to 12.50 euros", "up to 12,50 euros"),
         ('"About 3.5 million people came."', '"About 3,5 million people came."'),
         ("- (About 3.5 percent)", "- (About 3,5 percent)"),
+        ("The price rose from 12.50 to 14.20 euros.", "The price rose from 12,50 to 14,20 euros."),
+        (
+            "It fell from $12.50 to 10.20 and rose to 11.30 dollars",
+            "It fell from $12,50 to 10,20 and rose to 11,30 dollars",
+        ),
+        ("from 1.50 to 2.50 m", "from 1,50 to 2,50 m"),
     ],
 )
 def test_quantities_follow_the_target(text: str, expected: str) -> None:
@@ -35,6 +41,9 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
         "the train at 12.30 leaves", "from 6.30 pm on", "at 12:30 on 2024-05-01", "see section 2.4 and Figure 3.1",
         "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
         "open for 3.5 h", "3.5 hrs", "it closes 10.30 pm",
+        "The train to Munich leaves at 10.30 Milan time.", "At 9.30 Miller called.", "Open until 5.30 Milk bar",
+        "Doors at 7.30 \u00a35 on the door", "from 12.30 to 14.30 daily", '"Windows 8.1 is old," he said.',
+        "(Python 3.11 is out.)", "... Java 1.8 runs", f"{'(' * 50}About 3.5 percent)",
     ],
 )  # fmt: skip
 def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
@@ -54,6 +63,7 @@ def test_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200,50 Euro", "de", "en") == {"1.200,50": "1,200.50"}
     assert rewritten_numbers("Wir verkaufen 1.200 am Tag.", "de", "en") == {"1.200": "1,200"}
     assert rewritten_numbers("um 3,5 a.m.", "de", "en") == {}
+    assert rewritten_numbers("um 3,30 PM", "de", "en") == {}
     assert rewritten_numbers("It costs 1,200.50 euros", "en", "fr") == {"1,200.50": "1\u00a0200,50"}
     assert rewritten_numbers("It costs 1,200 euros", "en", "ja") == {}
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}

@@ -15,6 +15,7 @@ from app.engine.limits import checked_options
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
 from app.engine.token_deltas import OnTokens
+from app.errors import Overloaded
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
@@ -40,7 +41,8 @@ NO_END = "..."
 class ScriptedEngine:
     """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text.
 
-    prioritized: the sentences of `prioritize_retries`. costs: the arguments of each `resize`.
+    prioritized: the sentences of `prioritize_retries`. costs: the arguments of each `resize`. is_full: whether a check
+    of the bounds refuses.
     """
 
     def __init__(self, tokenizer: Tokenizer, limits: Any, translate: FakeModel) -> None:
@@ -48,6 +50,7 @@ class ScriptedEngine:
         self.submitted: list[tuple[str, DecodingOptions]] = []
         self.prioritized: list[str] = []
         self.costs: list[tuple[Cost, int]] = []
+        self.is_full = False
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
         self._translate = translate
@@ -61,7 +64,9 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def resize(self, cost: Cost, *, longest: int) -> None:
+    def resize(self, cost: Cost, *, longest: int, checks_bounds: bool = True) -> None:
+        if self.is_full and checks_bounds:
+            raise Overloaded("too much work is waiting", retry_after_s=1.0)
         self.costs.append((cost, longest))
 
     def join(self, *_: object, **__: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from app.decoding.option_changes import OptionChanges
 from app.decoding.options import EarlyStop, FinishReason, Sampling
-from app.errors import DeadlineExceeded, InvalidRequest, PayloadTooLarge, UnsupportedLanguages
+from app.errors import DeadlineExceeded, InvalidRequest, Overloaded, PayloadTooLarge, UnsupportedLanguages
 from app.text.glossary import Term
 from app.text.parsed_text import TextFormat
 from app.text.segments import Fallback
@@ -333,6 +333,22 @@ def test_a_stream_reserves_the_second_half_as_a_request_without_a_stream_does(
         pivoted.result("Anna sees the river. Nobody sees it.", observer=observer, options=options)
         costs.append(pivoted.last.engine.costs)
     assert costs[0] == costs[1]
+
+
+def test_a_full_queue_of_the_second_model_refuses_nothing_that_the_first_one_has_decoded(
+    tokenizer: Tokenizer,
+) -> None:
+    pivoted = Pivoted(tokenizer)
+    pivoted.last.engine.is_full = True
+    assert pivoted("Anna draws. Nobody sees it.").text == "Anna draws. Nobody sees it."
+
+
+def test_a_full_queue_of_the_second_model_refuses_a_stream_before_it_begins(tokenizer: Tokenizer) -> None:
+    pivoted, observer = Pivoted(tokenizer), RecordingObserver()
+    pivoted.last.engine.is_full = True
+    with pytest.raises(Overloaded):
+        pivoted("Anna draws. Nobody sees it.", observer=observer)
+    assert (observer.spans, pivoted.first.engine.submitted) == ([], [])
 
 
 def test_both_halves_use_the_shortlists_of_their_models(tokenizer: Tokenizer) -> None:
