@@ -44,7 +44,7 @@ class Settings(BaseSettings):
     )
 
     host: str = Field(
-        "127.0.0.1", description="address to listen on; 0.0.0.0: all of IPv4; ::: all of IPv4 and IPv6"
+        "127.0.0.1", description="address to listen on: 0.0.0.0 is all of IPv4, :: is all of IPv4 and IPv6"
     )
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 lets the system choose")
     probe_port: int | None = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from app.stores.usage_store import KEPT_S, Batch, Count, UsageStoreError, ends_at, starts_at
 
@@ -32,7 +33,10 @@ class RedisUsageStore:
     """A UsageStore in Redis, with a hash of the callers for each kind and period. The first exchange connects."""
 
     def __init__(self, url: str) -> None:
-        """url: redis://, rediss:// or unix://, with user and password if needed. Raises ValueError for a bad URL."""
+        """url: redis://, rediss:// or unix://, with user and password if needed.
+
+        Raises ValueError for a URL with another scheme, an unknown option or a database that is not a number.
+        """
         from redis import Redis  # here, because a server without Redis does not need the library
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -45,6 +49,7 @@ class RedisUsageStore:
             retry=Retry(NoBackoff(), 1),
             decode_responses=True,
         )
+        _check(url, self._redis)
         self._add = self._redis.register_script(_ADD)
 
     def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
@@ -63,7 +68,7 @@ class RedisUsageStore:
                 for kind, start in starts.items():
                     pipeline.hgetall(_hash(kind, start))
                 found = pipeline.execute()
-        except RedisError as error:
+        except (RedisError, UnicodeError) as error:  # UnicodeError: of a name that no host can have
             # The address may lead to another server by now. A primary that became a replica keeps its connections.
             self._redis.connection_pool.disconnect()
             raise UsageStoreError(f"the usage store failed: {type(error).__name__}") from error
@@ -76,6 +81,17 @@ class RedisUsageStore:
     def close(self) -> None:
         """Close the connections."""
         self._redis.close()
+
+
+def _check(url: str, redis: Redis) -> None:
+    """Raise ValueError for what `Redis.from_url` ignores, or notices only at the first command."""
+    parts, pool = urlsplit(url), redis.connection_pool
+    if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
+        raise ValueError("the database is not a number")
+    try:
+        pool.connection_class(**pool.connection_kwargs)  # it does not connect
+    except TypeError as error:
+        raise ValueError("an option is unknown") from error
 
 
 def _hash(kind: str, start: int) -> str:

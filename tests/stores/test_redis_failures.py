@@ -65,3 +65,29 @@ def test_redis_may_have_another_clock(redis: RedisServer, hours: int) -> None:
     assert store.exchange(Batch("1", {minute: 5}), time_s) == {minute: 5}
     assert store.exchange(Batch("2", {minute: 5}), time_s) == {minute: 10}
     store.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/0",
+        "redis://127.0.0.1:1/0?unknown=1",
+        "redis://127.0.0.1:1/0?ssl_cert_reqs=none",  # an option of rediss:// only
+        "redis://127.0.0.1:1/quota",
+        "redis://127.0.0.1:1/0?db=x",
+        "redis://127.0.0.1:port/0",
+    ],
+)
+def test_a_bad_url_is_refused_before_the_first_exchange(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        RedisUsageStore(url)
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://h/", "rediss://u:p@h:1/3", "unix:///a/socket?db=2"])
+def test_a_url_may_leave_out_the_database(url: str) -> None:
+    RedisUsageStore(url).close()
+
+
+def test_a_host_that_no_name_can_be_is_a_failure_of_the_store() -> None:
+    with closing(RedisUsageStore("redis://a..b:6379/0")) as store, pytest.raises(UsageStoreError):
+        store.exchange(None, NOW)
