@@ -18,7 +18,7 @@ from model.corpus_cache import file_facts
 from model.data_arguments import DATA_HELP, files_of
 from transduce.api_key import find_api_key
 from transduce.arguments import above_zero, not_negative, number, positive
-from transduce.client import Client, Model, TransduceError
+from transduce.client import Client, Model, ModelName, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
@@ -30,6 +30,9 @@ from transduce.translate_batch import error_line, model_facts
 if TYPE_CHECKING:
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput
+
+# The number of a batch's first sentence is added to --seed, and the server takes seeds up to 2**63 - 1.
+MAX_SEED = 2**62
 
 
 def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +95,7 @@ def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="with --sample: sample from the smallest set of subwords with at least this total probability",
     )
-    add("--seed", type=int, default=1, help="with --sample: the seed (default: %(default)s)")
+    add("--seed", type=int, default=1, help="with --sample: the seed, at most 2**62 (default: %(default)s)")
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,6 +176,7 @@ def run_distill(args: argparse.Namespace) -> int:
         teacher = Teacher(
             client,
             params,
+            model=ModelName(model["name"], model["version"]),
             batch_size=args.batch_size,
             concurrency=args.concurrency,
             has_succeeded=output.has_lines,
@@ -227,7 +231,7 @@ def request_params(args: argparse.Namespace) -> RequestParams:
     """Languages and options of every request.
 
     Raises:
-        CommandError: no input is named, or options exclude one another.
+        CommandError: no input is named, options exclude one another, or the seed is out of range.
     """
     if not args.data and not args.text:
         raise CommandError("give --data, --text or both", exit_code=ExitCode.USAGE)
@@ -245,6 +249,8 @@ def request_params(args: argparse.Namespace) -> RequestParams:
         return RequestParams(args.source, args.target, options)
     if args.beam_size not in (None, 1):
         raise CommandError("--sample excludes --beam-size", exit_code=ExitCode.USAGE)
+    if not 0 <= args.seed <= MAX_SEED:
+        raise CommandError("--seed is not from 0 to 2**62", exit_code=ExitCode.USAGE)
     return RequestParams(
         args.source, args.target, {"beam_size": 1, "sampling": {"temperature": 1.0, **sampling}}, args.seed
     )
@@ -256,6 +262,8 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
     Raises:
         CommandError: no single model translates the pair, or the server cannot be reached.
     """
+    from app.api.languages import served_pair
+
     try:
         models = client.models()
     except TransduceError as error:
@@ -264,10 +272,11 @@ def served_model(client: Client, params: RequestParams) -> dict[str, str]:
     for model in models:
         for pair in model.language_pairs:
             pairs.setdefault((pair.source, pair.target), model)  # the server, too, takes a pair's first model
-    if (params.source, params.target) not in pairs:
+    wanted = served_pair(params.source, params.target, pairs)
+    if wanted not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
         raise CommandError(f"the server has no model for {params.source} to {params.target}: it has {known}")
-    return model_facts(pairs[params.source, params.target])
+    return model_facts(pairs[wanted])
 
 
 def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:

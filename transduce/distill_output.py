@@ -135,7 +135,9 @@ class ResumableOutput:
 
 
 def check_output(path: Path) -> None:
-    """Raise CommandError if the output exists already, or as in `check_folder`."""
+    """Raise CommandError if the output is not named as a TSV file, exists already, or as in `check_folder`."""
+    if not path.name.endswith((".tsv", ".tsv.gz", ".tsv.xz")):
+        raise CommandError(f"{path} does not end with .tsv, .tsv.gz or .tsv.xz")
     if os.path.lexists(path):
         raise CommandError(f"{path} exists already")
     check_folder(path.parent)

@@ -16,17 +16,11 @@ from threading import Thread
 from time import monotonic
 from typing import Any
 
-from transduce.client import Client, RequestRefused, TimedOut, TransduceError
+from transduce.client import Client, ModelName, RequestRefused, TimedOut, TransduceError
 from transduce.errors import CommandError
 from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
-# Statuses of the responses to a request that is too large, or has a text that cannot be translated.
-OF_THE_TEXTS = frozenset({
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-})  # fmt: skip
 # Seconds in which running requests may end after an error or an interruption. If larger, the command ends later.
 END_LIMIT_S = 1.0
 
@@ -69,15 +63,16 @@ class Teacher:
         client: Client,
         params: RequestParams,
         *,
+        model: ModelName,
         batch_size: int,
         concurrency: int,
         has_succeeded: bool = False,
     ) -> None:
-        """batch_size: sentences of a request. concurrency: requests at a time.
+        """model: the model of all translations. batch_size: sentences of a request. concurrency: requests at a time.
 
         has_succeeded: whether the same command has translated a text before, so that a refused text is left out.
         """
-        self._client, self._params = client, params
+        self._client, self._params, self._model = client, params, model
         self._batch_size, self._concurrency = batch_size, concurrency
         self._has_succeeded = has_succeeded
 
@@ -86,13 +81,15 @@ class Teacher:
     ) -> Generator[list[tuple[str, str | None]], None, None]:
         """Yield batches of texts with their translations, in order.
 
-        first: the number of the first text, a multiple of the batch size. A text has None if it is blank or too long
-        for the server, or if the server refuses it. At most 2 * concurrency batches are in memory. If it is closed or
-        fails, no batch begins any more, and running requests have END_LIMIT_S to end: then close the client.
+        first: the number of the first text, a multiple of the batch size. A text has None if it is blank or longer than
+        MAX_ITEM_CHARACTERS, or if the server refuses it as too long or invalid. At most 2 * concurrency batches are in
+        memory. If it is closed or fails, no batch begins any more, and running requests have END_LIMIT_S to end: then
+        close the client.
 
         Raises:
-            CommandError: the server cannot be reached, fails, takes too long for one text, refuses a request for a
-                reason other than its texts, or refuses a text before it has translated any.
+            CommandError: the server cannot be reached, fails, takes too long for one text, translates with another
+                model, refuses a request for a reason other than its texts, or refuses a text before it has translated
+                any.
         """
         remaining = iter(texts)
         waiting: deque[_Task] = deque()
@@ -144,13 +141,16 @@ class Teacher:
         return [next(found) if sends else None for sends in is_sent]
 
     def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
-        """The translations of one request. If its texts are refused or its deadline passes, it is halved."""
+        """The translations of one request. If its texts are refused or its deadline passes, it is halved.
+
+        Raises CommandError.
+        """
         try:
             result = self._client.translate(
                 texts, source=self._params.source, target=self._params.target, **options
             )
         except TransduceError as error:
-            is_refused = isinstance(error, RequestRefused) and error.status in OF_THE_TEXTS
+            is_refused = _is_of_the_texts(error)
             is_late = isinstance(error, TimedOut) and error.status is not None
             if len(texts) > 1 and (is_refused or is_late):
                 half = len(texts) // 2
@@ -158,5 +158,22 @@ class Teacher:
             if is_refused and self._has_succeeded:
                 return [None]
             raise CommandError(error_line(error)) from error
+        if result.model != self._model:
+            raise CommandError(
+                f"the server now translates with {_label(result.model)} instead of {_label(self._model)}"
+            )
         self._has_succeeded = True
         return [each.text for each in result.translations]
+
+
+def _is_of_the_texts(error: TransduceError) -> bool:
+    """Whether the server refuses a request because its texts are too many, too long or invalid."""
+    if not isinstance(error, RequestRefused):
+        return False
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or error.code == "source_too_long":
+        return True
+    return error.code == "invalid_request" and (error.field or "").startswith("text")
+
+
+def _label(model: ModelName) -> str:
+    return f"{model.name} {model.version}"

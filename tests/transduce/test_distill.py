@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import uvicorn
 
@@ -26,18 +25,28 @@ from transduce.errors import ExitCode
 PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
 
 
+def refusal(status: int, code: str, field: str) -> tuple[int, object]:
+    return status, {"error": {"code": code, "message": "bad", "field": field}}
+
+
+def translated(texts: list[str], version: str = "1") -> tuple[int, object]:
+    model = {"name": "first", "version": version}
+    return 200, {"translations": [{"text": text} for text in texts], "model": model}
+
+
 class UpperCaseServer:
     """A server from en to de and back. Its translation of a text is the text in capitals, without `MUTE`.
 
-    It rejects a request with `bad` in a text.
-    num_left: the number of answers until the server fails with the status `failure`. With None it never fails.
+    It answers a request with `bad` in a text with `refusal`.
+    num_left: the number of answers until the server only answers `later`. With None it never does.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
         self.num_left: int | None = None
-        self.failure = 500
+        self.later: tuple[int, object] = (500, {"error": {"code": "internal", "message": "broken"}})
+        self.refusal = refusal(422, "invalid_request", "text[0]")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, is_more = b"", True
@@ -60,10 +69,10 @@ class UpperCaseServer:
         if self.num_left is not None:
             self.num_left -= 1
             if self.num_left < 0:
-                return self.failure, {"error": {"code": "internal", "message": "broken"}}
+                return self.later
         if any("bad" in text for text in body["text"]):
-            return 422, {"error": {"code": "invalid_request", "message": "bad", "field": "text[0]"}}
-        return 200, {"translations": [{"text": text.upper().replace("MUTE", "")} for text in body["text"]]}
+            return self.refusal
+        return translated([text.upper().replace("MUTE", "") for text in body["text"]])
 
 
 @pytest.fixture
@@ -148,9 +157,18 @@ def test_sampling_has_another_seed_for_each_batch(
     assert {body["beam_size"] for body in server.bodies} == {1}
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        refusal(422, "invalid_request", "text[0]"),
+        refusal(422, "source_too_long", "text"),
+        refusal(413, "payload_too_large", "text"),
+    ],
+)
 def test_sentences_without_a_translation_are_left_out_and_counted(
-    server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: tuple[int, object]
 ) -> None:
+    server.refusal = refused
     lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute", "last one"]
     (tmp_path / "mono.txt").write_text("".join(f"{line}\n" for line in ["first"] * 8 + lines), "utf-8")
     # The requests run one at a time, so the first texts are answered before a text is rejected.
@@ -219,7 +237,7 @@ def test_a_run_that_was_interrupted_at_its_end_resumes_with_a_refused_text(
 def test_a_signal_ends_the_command_while_requests_wait_to_be_repeated(
     server: UpperCaseServer, data: Path, tmp_path: Path
 ) -> None:
-    server.num_left, server.failure = 2, 503
+    server.num_left, server.later = 2, refusal(503, "not_ready", "")
     languages = ("--source", "en", "--target", "de")
     options = ("--url", server.url, *languages, "--data", data, "--batch-size", 8, "--max-wait", 600)
     command = [sys.executable, "-m", "transduce", "distill", *options, "--output", tmp_path / "out.tsv"]
@@ -236,6 +254,36 @@ def test_a_signal_ends_the_command_while_requests_wait_to_be_repeated(
     server.num_left = None
     assert distill(server, tmp_path / "out.tsv", "--data", data) == 0
     assert len(list(read_data(str(tmp_path / "out.tsv")))) == len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        (refusal(422, "unsupported_languages", "target"), "the server answered 422: bad"),
+        (refusal(422, "invalid_request", "sampling.seed"), "the server answered 422: bad"),
+        (translated(["X"] * 8, version="2"), "the server now translates with first 2 instead of first 1"),
+    ],
+)
+def test_a_server_that_is_replaced_ends_the_run(
+    server: UpperCaseServer,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    later: tuple[int, object],
+    message: str,
+) -> None:
+    server.num_left, server.later = 2, later
+    assert distill(server, tmp_path / "out.tsv", "--data", data, "--concurrency", 1) == 1
+    assert f": {message}; run the same command again to resume" in capsys.readouterr().err
+    kept = (tmp_path / "out.tsv.part").read_text("utf-8").splitlines()
+    assert [line.split("\t")[2] for line in kept] == [pair.source.upper() for pair in PAIRS[:16]]
+
+
+def test_codes_match_the_served_languages_as_on_the_server(
+    server: UpperCaseServer, data: Path, tmp_path: Path
+) -> None:
+    assert distill(server, tmp_path / "out.tsv", "--data", data, languages=("EN", "de-AT")) == 0
+    assert {(body["source"], body["target"]) for body in server.bodies} == {("EN", "de-AT")}
 
 
 def test_other_options_do_not_resume(
@@ -298,13 +346,10 @@ def test_an_error_is_one_line(
     for output, arguments, languages, code, message in (
         (new, (), ("en", "de"), 2, "give --data, --text or both"),
         (new, ("--data", data, "--top-k", 3), ("en", "de"), 2, "--top-k needs --sample"),
-        (
-            new,
-            ("--data", data, "--sample", "--beam-size", 4),
-            ("en", "de"),
-            2,
-            "--sample excludes --beam-size",
-        ),
+        (new, ("--data", data, "--sample", "--beam-size", 4), ("en", "de"), 2, "--sample excludes --beam-"),
+        (new, ("--data", data, "--sample", "--seed", -1), ("en", "de"), 2, "--seed is not from 0 to 2**62"),
+        (new, ("--data", data, "--sample", "--seed", 2**63 - 8), ("en", "de"), 2, "--seed is not from 0 to"),
+        (tmp_path / "x.tsv.zst", ("--data", data), ("en", "de"), 1, "does not end with .tsv, .tsv.gz or"),
         (new, ("--data", tmp_path / "none.tsv"), ("en", "de"), 1, "none.tsv does not exist"),
         (new, ("--text", tmp_path), ("en", "de"), 1, "is a folder; name its files"),
         (new, ("--text", tmp_path / "wide.txt"), ("en", "de"), 1, "wide.txt, line 1: more than 2 columns"),
@@ -338,37 +383,3 @@ def test_a_bundle_is_served_during_the_command(
     error = capsys.readouterr().err
     assert error.startswith("transduce distill: no server could be started with")
     assert len(error.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_sigterm_keeps_the_part_and_ends_the_server(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "mono.txt").write_text("".join(f"word {n}\n" for n in range(100_000)), "utf-8")
-    options = [
-        "--bundle",
-        tiny / "bundle",
-        "--source",
-        "en",
-        "--target",
-        "de",
-        "--text",
-        tmp_path / "mono.txt",
-    ]
-    command = [sys.executable, "-m", "transduce", "distill", *options, "--output", tmp_path / "out.tsv"]
-    part = tmp_path / "out.tsv.part"
-    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
-        try:
-            until = time.monotonic() + 240
-            while not (part.exists() and part.stat().st_size) and process.poll() is None:
-                assert time.monotonic() < until
-                time.sleep(0.05)
-            children = psutil.Process(process.pid).children(recursive=True)
-            process.terminate()
-            _, error = process.communicate(timeout=120)
-        finally:
-            process.kill()
-    assert process.returncode == ExitCode.INTERRUPTED, error
-    assert children
-    _, alive = psutil.wait_procs(children, timeout=60)
-    assert not alive
-    assert part.stat().st_size
-    assert not (tmp_path / "out.tsv").exists()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from model.corpus import Pair, read_data
 from model.file_lock import LockedError
 from transduce.distill_corpus import PairForm, Sentence
 from transduce.distill_output import ResumableOutput
-from transduce.errors import CommandError
+from transduce.errors import CommandError, ExitCode
 
 
 def test_texts_in_a_line_have_no_tabs_or_line_breaks() -> None:
@@ -44,3 +48,29 @@ def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
         ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
     with pytest.raises(ValueError, match="not open"):
         ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
+
+
+@pytest.mark.slow
+def test_sigterm_keeps_the_part_and_ends_the_server(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "mono.txt").write_text("".join(f"word {n}\n" for n in range(100_000)), "utf-8")
+    options = ["--bundle", tiny / "bundle", "--source", "en", "--target", "de"]
+    options += ["--text", tmp_path / "mono.txt"]
+    command = [sys.executable, "-m", "transduce", "distill", *options, "--output", tmp_path / "out.tsv"]
+    part = tmp_path / "out.tsv.part"
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 240
+            while not (part.exists() and part.stat().st_size) and process.poll() is None:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            _, error = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == ExitCode.INTERRUPTED, error
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+    assert part.stat().st_size
+    assert not (tmp_path / "out.tsv").exists()
