@@ -7,6 +7,7 @@ trained on.
 
 from __future__ import annotations
 
+import random
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +19,15 @@ import sentencepiece
 
 from app.shortlist_file import MIN_ALWAYS, ShortlistTable
 from app.text.tokenizer import SPACE, Tokenizer, TokenizerError
-from model.corpus import Pair
+from model.corpus import SAMPLE_SEED, Pair
 from model.lexicon import Table, translation_table
 
 # Longest side of a pair, in subwords. Longer pairs say little about single subwords. Time and memory grow with the
 # product of both lengths.
 MAX_SUBWORDS = 40
+# Combinations of a source subword, or the empty word, with a target subword of its pair. Each takes about 80 bytes, so
+# the probabilities take about 4 GB. If larger, the command takes more memory. If smaller, fewer pairs are used.
+MAX_COMBINATIONS = 50_000_000
 # The id of the empty word in `model.lexicon`. It is also the id of padding, which no sentence contains.
 EMPTY = 0
 
@@ -37,25 +41,41 @@ class ShortlistSizes(NamedTuple):
     num_frequent: int
 
 
+class EncodedPairs(NamedTuple):
+    """Encoded pairs. num_skipped: pairs with an unusable side. num_left_out: pairs beyond the limit of memory."""
+
+    sentences: Sentences
+    num_skipped: int
+    num_left_out: int
+
+
 def encode_pairs(
-    pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, *, is_reversed: bool
-) -> Sentences:
+    pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, *, is_reversed: bool
+) -> EncodedPairs:
     """The subwords of each pair, without end tokens. Skips pairs with a side that is empty, long or not encodable.
 
+    The pairs are in random order, the same in each run, and end before the one that exceeds MAX_COMBINATIONS.
     is_reversed: the pair's target is the source.
     """
     sentences: Sentences = []
-    for pair in pairs:
+    num_skipped = num_combinations = 0
+    for pair in random.Random(SAMPLE_SEED).sample(pairs, len(pairs)):
         texts = (pair.target, pair.source) if is_reversed else (pair.source, pair.target)
         try:
             encoded = source.encode(texts[0])
             ids = [each for each in encoded.ids if each != source.eos_id]
             target_ids = target.encode_target(texts[1], encoded.verbatim_spans)[:-1]
         except TokenizerError:
+            num_skipped += 1
             continue
-        if 0 < len(ids) <= MAX_SUBWORDS and 0 < len(target_ids) <= MAX_SUBWORDS:
-            sentences.append((ids, target_ids))
-    return sentences
+        if not (0 < len(ids) <= MAX_SUBWORDS and 0 < len(target_ids) <= MAX_SUBWORDS):
+            num_skipped += 1
+            continue
+        num_combinations += (len(ids) + 1) * len(target_ids)
+        if num_combinations > MAX_COMBINATIONS:
+            break
+        sentences.append((ids, target_ids))
+    return EncodedPairs(sentences, num_skipped, len(pairs) - len(sentences) - num_skipped)
 
 
 def learn_table(sentences: Sentences, *, source: Path, target: Path, sizes: ShortlistSizes) -> ShortlistTable:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Defaults of --best and --frequent. If larger, a decoder step takes longer. If smaller, translations get worse.
 NUM_BEST, NUM_FREQUENT = 200, 100
-# Pairs of the sample. A pair of 15 subwords on each side takes about 20 kB while the probabilities are computed.
+# Pairs of the sample. If larger, the command takes longer. `export.shortlist.MAX_COMBINATIONS` limits the memory.
 MAX_PAIRS = 200_000
 # Default of --min-log-probability, in nats. If larger, more sentences are decoded twice. If smaller, more bad
 # translations are kept.
@@ -44,6 +44,11 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         help="language of the targets of --data (default: the target of the bundle's first pair)",
     )
     add(
+        "--one-way",
+        action="store_true",
+        help="learn only the direction from --source to --target, not its reverse too",
+    )
+    add(
         "--best",
         type=positive,
         default=NUM_BEST,
@@ -62,7 +67,8 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=MAX_PAIRS,
         metavar="N",
-        help="size of the sample of the pairs (default: %(default)s)",
+        help="size of the sample of the pairs; fewer are used if they would take more than about 4 GB of memory "
+        "(default: %(default)s)",
     )
     add(
         "--min-log-probability",
@@ -92,7 +98,7 @@ def run_shortlist(args: argparse.Namespace) -> int:
     from app.shortlist_file import ShortlistTable
     from app.text.tokenizer import Tokenizer
     from export.bundle_shortlist import check_copy, tables_of, write_with_shortlist
-    from export.shortlist import ShortlistSizes, encode_pairs, learn_table
+    from export.shortlist import MAX_SUBWORDS, ShortlistSizes, encode_pairs, learn_table
     from model.cli import weighted
     from model.corpus import CorpusError, sample_pairs
 
@@ -104,11 +110,18 @@ def run_shortlist(args: argparse.Namespace) -> int:
     tokenizers = source_tokenizer(bundle), Tokenizer(paths[1])
     learned: dict[int, ShortlistTable] = {}
     for index, is_reversed in directions.items():
-        sentences = encode_pairs(pairs, *tokenizers, is_reversed=is_reversed)
-        if not sentences:
+        encoded = encode_pairs(pairs, *tokenizers, is_reversed=is_reversed)
+        if not encoded.sentences:
             raise CorpusError("no pair has a usable length on both sides")
+        pair = bundle.manifest.language_pairs[index]
+        print(
+            f"{pair.source}-{pair.target}: {len(encoded.sentences):,} pairs used, {encoded.num_skipped:,} skipped "
+            f"(a side is empty, longer than {MAX_SUBWORDS} subwords or cannot be encoded), "
+            f"{encoded.num_left_out:,} left out to limit memory",
+            file=sys.stderr,
+        )
         sizes = ShortlistSizes(args.best, args.frequent)
-        learned[index] = learn_table(sentences, source=paths[0], target=paths[1], sizes=sizes)
+        learned[index] = learn_table(encoded.sentences, source=paths[0], target=paths[1], sizes=sizes)
     least = args.min_log_probability
     if least is None:
         before = bundle.manifest.shortlist
@@ -121,20 +134,27 @@ def run_shortlist(args: argparse.Namespace) -> int:
             f"{mean:.1f} more for a source subword",
             file=sys.stderr,
         )
+    if bundle.manifest.scores:
+        print(
+            f"{output}: its model card has the scores without this shortlist: `transduce verify --data` measures both",
+            file=sys.stderr,
+        )
     return 0
 
 
 def _directions(args: argparse.Namespace, manifest: Manifest) -> dict[int, bool]:
-    """The index of each of the manifest's directions that the pairs have, and whether the pairs are reversed for it."""
+    """The index of each direction of the manifest to learn, and whether the pairs are reversed for it."""
     from export.output_folder import ExportError
 
     first = manifest.language_pairs[0]
     source, target = args.source or first.source, args.target or first.target
+    wanted = {(source, target): False} if args.one_way else {(target, source): True, (source, target): False}
     found = {
-        index: (pair.source, pair.target) == (target, source)
+        index: wanted[pair.source, pair.target]
         for index, pair in enumerate(manifest.language_pairs)
-        if (pair.source, pair.target) in ((source, target), (target, source))
+        if (pair.source, pair.target) in wanted
     }
     if not found:
-        raise ExportError(f"the bundle does not translate between {source} and {target}")
+        between = f"from {source} to {target}" if args.one_way else f"between {source} and {target}"
+        raise ExportError(f"the bundle does not translate {between}")
     return found

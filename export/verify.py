@@ -17,9 +17,10 @@ from app.bundle_tokenizers import load_tokenizers
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
+from app.runtime.bundle_limits import limits_of
 from app.runtime.interface import Floats
 from app.runtime.kernels import Kernels, usable_kernels
-from app.runtime.ort_runner import LoadedRunner, load_runner
+from app.runtime.ort_runner import LoadedRunner, RunnerConfig, load_variant
 from export.bundle_writer import dimensions_of, file_entries, write_variant
 from export.golden import (
     NUM_ROWS,
@@ -41,7 +42,7 @@ from export.parity import (
     target_scores,
 )
 from export.report import Check, Report
-from export.verify_scores import Scorer, read_test_sets
+from export.verify_scores import Scorer, read_test_sets, skipped_scores
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
 from model.config import BOS_ID
@@ -106,7 +107,9 @@ def verify(path: Path, options: VerifyOptions) -> Report:
         checks = list(tqdm(verification.checks(), desc="verify", unit=" checks"))
         scores, data_checks = verification.scores_and_checks()
     checks += data_checks
-    skipped = () if options.data else ("BLEU of int8 against fp32: no --data was given",)
+    skipped = (
+        skipped_scores(manifest) if options.data else ("BLEU of int8 against fp32: no --data was given",)
+    )
     return Report(manifest.name, manifest.version, tuple(checks), skipped, tuple(scores))
 
 
@@ -120,7 +123,7 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
     if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
         return bundle
     variant = write_variant(folder, weights_of(model), "fp32")
-    update = {"variants": {"fp32": variant}, "files": file_entries(folder)}
+    update = {"variants": {"fp32": variant}, "files": file_entries(folder), "shortlist": None}
     return Bundle(folder, bundle.manifest.model_copy(update=update), ())
 
 
@@ -202,14 +205,10 @@ class _Verification:
         return scorer.scores_and_checks(self._test_sets)
 
     def _load(self, bundle: Bundle, precision: Precision, kernels: Kernels) -> LoadedRunner:
-        return load_runner(
-            bundle,
-            precision=precision,
-            device="cpu",
-            kernels=kernels,
-            num_rows=NUM_ROWS,
-            num_threads=self._options.num_threads,
-        )
+        manifest, num_threads = bundle.manifest, self._options.num_threads
+        limits, has_shortlist = limits_of(manifest, NUM_ROWS), manifest.shortlist is not None
+        config = RunnerConfig(precision, manifest.variants[precision], limits, has_shortlist=has_shortlist)
+        return load_variant(bundle.path, config, device="cpu", kernels=kernels, num_threads=num_threads)
 
     def checks(self) -> Iterator[Check]:
         """Comparisons that need no test set, with all kernels that can run on this machine."""

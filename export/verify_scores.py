@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from app.bundle import Manifest, Score
+from app.bundle_shortlist import shortlists_of
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
+from app.runtime.kernels import usable_kernels
 from app.runtime.ort_runner import LoadedRunner
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from export.golden import golden_options, start_id_of, translate_ids
@@ -19,6 +21,8 @@ from model.evaluate import score
 
 # BLEU points that int8 may lose against fp32.
 MAX_BLEU_LOSS = 0.3
+# BLEU points that int8 with a shortlist may lose against int8 with the whole vocabulary.
+MAX_SHORTLIST_LOSS = 0.3
 
 
 def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
@@ -26,6 +30,27 @@ def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
     loss = fp32 - int8
     detail = f"{int8:.2f}, fp32 {fp32:.2f}, largest loss {MAX_BLEU_LOSS}"
     return Check(f"int8 BLEU on {name}", loss <= MAX_BLEU_LOSS, detail, loss, MAX_BLEU_LOSS)
+
+
+def shortlist_check(name: str, *, listed: float, whole: float) -> Check:
+    """The check of what int8 loses by a shortlist on a test set."""
+    loss = whole - listed
+    detail = f"{listed:.2f}, whole vocabulary {whole:.2f}, largest loss {MAX_SHORTLIST_LOSS}"
+    return Check(
+        f"int8 BLEU on {name} with the shortlist",
+        loss <= MAX_SHORTLIST_LOSS,
+        detail,
+        loss,
+        MAX_SHORTLIST_LOSS,
+    )
+
+
+def skipped_scores(manifest: Manifest) -> tuple[str, ...]:
+    """The scores that are left out on this machine: those with the shortlist, without native kernels for int8."""
+    int8 = manifest.variants.get("int8")
+    if manifest.shortlist is None or (int8 is not None and "native" in usable_kernels(int8)):
+        return ()
+    return ("BLEU with the shortlist: it needs int8 and native kernels",)
 
 
 def truncated(ids: tuple[int, ...], limit: int, *, num_last: int) -> tuple[int, ...]:
@@ -94,21 +119,31 @@ class Scorer:
         *,
         beam_size: int,
     ) -> None:
-        """runners: of the variants, and the reference as fp32."""
+        """runners: of the variants, and the reference as fp32. If there is a shortlist, int8's native runner has it."""
         self._manifest = manifest
         self._target_tokenizer = target_tokenizer
         self._runners = runners
         self._beam_size = beam_size
+        self._shortlists = shortlists_of(manifest.shortlist, manifest.language_pairs)
 
     def scores_and_checks(self, test_sets: Sequence[TestSet]) -> tuple[list[Score], list[Check]]:
-        """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss."""
+        """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
+
+        If the test set's pair has a shortlist, int8 is scored with it too.
+        """
         scores: list[Score] = []
         checks: list[Check] = []
         for test_set in test_sets:
             found = self._scores(test_set)
             scores += found.values()
             if "int8" in found:
-                checks.append(bleu_check(test_set.name, int8=found["int8"].bleu, fp32=found["fp32"].bleu))
+                whole, runner = found["int8"].bleu, self._runners["int8"]
+                checks.append(bleu_check(test_set.name, int8=whole, fp32=found["fp32"].bleu))
+                table = self._shortlists.get(test_set.pair)
+                if table is not None and runner.limits.num_shortlists:
+                    named = replace(test_set, name=f"{test_set.name} with the shortlist")
+                    scores.append(self._score(named, "int8", runner, shortlist=table))
+                    checks.append(shortlist_check(test_set.name, listed=scores[-1].bleu, whole=whole))
         return scores, checks
 
     def _scores(self, test_set: TestSet) -> dict[Precision, Score]:
@@ -119,15 +154,20 @@ class Scorer:
             if precision != "fp16"
         }
 
-    def _score(self, test_set: TestSet, precision: Precision, runner: LoadedRunner) -> Score:
-        """Translate a test set with the server's engine, its sentences unsplit, and score it."""
+    def _score(
+        self, test_set: TestSet, precision: Precision, runner: LoadedRunner, *, shortlist: int | None = None
+    ) -> Score:
+        """Translate a test set with the server's engine, its sentences unsplit, and score it.
+
+        shortlist: the number of the table to search with; None for the whole vocabulary.
+        """
         manifest, pair, beam_size = self._manifest, test_set.pair, self._beam_size
         num_last = manifest.ends_source + (manifest.tag_follows_source and pair.source_prefix is not None)
         fitting = [
             truncated(source.ids, manifest.max_source_length, num_last=num_last)
             for source in test_set.sources
         ]
-        options = golden_options(manifest, beam_size)
+        options = replace(golden_options(manifest, beam_size), shortlist=shortlist)
         starts = [start_id_of(self._target_tokenizer, pair)] * len(fitting)
         found = translate_ids(
             runner, fitting, options, starts=starts, progress=f"{test_set.name} {precision}"

@@ -15,6 +15,7 @@ from model.data_arguments import (
     add_direction_arguments,
     directions_of,
     not_negative,
+    number_from,
     number_or_nan,
     pairs_of,
     positive,
@@ -185,6 +186,13 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         help="1: greedy search, in batches; larger: beam search, sentence by sentence, which is slow (default: 1)",
     )
     parser.add_argument(
+        "--alpha",
+        type=number_from(0),
+        default=0.6,
+        metavar="X",
+        help="length penalty of a beam (Wu et al. 2016); 0: none. A bundle's own is not used (default: 0.6)",
+    )
+    parser.add_argument(
         "--threads", type=not_negative, default=0, help="0: all available processors (default: 0)"
     )
     parser.add_argument(
@@ -206,7 +214,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from itertools import islice, product
 
     from model.corpus import read_data
-    from model.evaluate import score, translate
+    from model.evaluate import Beam, score, translate
     from model.loading import load_with_tokenizers
     from model.trainer import set_num_threads
 
@@ -231,7 +239,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
                 model,
                 tokenizer,
                 sources,
-                beam_size=args.beam_size,
+                beam_size=Beam(args.beam_size, args.alpha),
                 tag=direction.tag,
                 target_tokenizer=target_tokenizer,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -18,6 +19,13 @@ from model.transformer import Transformer, padding_mask
 
 # Subwords. "maximum output length during inference to input length + 50" (section 6.1).
 EXTRA_TARGET_LENGTH = 50
+
+
+class Beam(NamedTuple):
+    """The size of a beam, and the alpha of its length penalty (Wu et al. 2016)."""
+
+    size: int
+    alpha: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def translate(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     *,
-    beam_size: int,
+    beam_size: int | Beam,
     tag: str | None = None,
     target_tokenizer: Tokenizer | None = None,
 ) -> list[str]:
@@ -102,14 +110,15 @@ def translate(
     vocabulary. Raises TokenizerError if the vocabulary lacks the tag, and for a text that `Tokenizer.encode` refuses.
     Raises ValueError for a text that is longer than the model's positions. No text is translated before the check.
     """
-    if beam_size == 1:
+    size, alpha = beam_size if isinstance(beam_size, Beam) else Beam(beam_size)
+    if size == 1:
         return translate_greedily(model, tokenizer, texts, tag=tag, target_tokenizer=target_tokenizer)
     target_tokenizer = target_tokenizer or tokenizer
     translations = []
     all_encoded = _encoded(model, tokenizer, texts, tag)
     for encoded in tqdm(all_encoded, desc="translate", unit=" sentences", disable=None):
         limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
-        best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
+        best, *_ = beam_search(model, encoded.ids, beam_size=size, max_target_length=limit, alpha=alpha)
         translations.append(target_tokenizer.decode(best.ids, encoded.verbatim_spans).text)
     return translations
 

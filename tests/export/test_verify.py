@@ -280,7 +280,7 @@ def test_an_unusable_test_set_is_named_before_the_checks(
     def load(*_: object, **__: object) -> LoadedRunner:
         raise AssertionError("a check would take time, and the report is lost")
 
-    monkeypatch.setattr("export.verify.load_runner", load)
+    monkeypatch.setattr("export.verify.load_variant", load)
     data = [tmp_path / "good.tsv", tmp_path / "odd.tsv"]
     data[0].write_text("A house.\tx\n", "utf-8")
     if content is not None:
