@@ -2,8 +2,8 @@
 
 Each version first answers all requests on a server of its own. Then one server serves a copy of the first version, at a
 share of the capacity of the slower one. Meanwhile the two versions replace each other, and SIGHUP makes the server
-reload. Every request must be answered. Each answer must be that of the version which the answer names, in all of its
-sentences. Writes JSON. Linux only.
+reload. The result counts the requests without an answer, and the answers that differ in a sentence from those of the
+version that they name. Both should be 0. Writes JSON. Linux only.
 
     python -m benchmarks.swaps --old BUNDLE --new bundles/en-de --output benchmarks/results/swaps.json
 """

@@ -1,4 +1,8 @@
-"""JSON: translates string values. Keys, numbers, spelling, order and white space are kept."""
+"""JSON: translates string values. Keys, numbers, order and white space are kept.
+
+A translated string escapes `/`, `<`, `>`, `&` and `'` where the original string did, and characters beyond ASCII if the
+file escapes them all.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ def _is_html(text: str) -> bool:
     for tag in _TAG.finditer(text):
         name = tag["name"].lower()
         names[tag["close"]].add(name)
-        if name in _HTML_NAMES or tag.group().endswith("/>") or _ATTRIBUTE.match(tag["attributes"] or ""):
+        if name in _HTML_NAMES or tag.group().endswith("/>") or _ATTRIBUTE.search(tag["attributes"] or ""):
             return True
     return not names[""].isdisjoint(names["/"])
 

@@ -13,9 +13,15 @@ from app.observability.figures import CacheFigures, ConnectionFigures, QueueFigu
 
 _QUEUE = {
     "queue_depth": ("Sentences accepted and not yet answered", "num_pending_sentences"),
-    "queue_depth_limit": ("Most of these sentences, summed over the loaded models", "max_pending_sentences"),
+    "queue_depth_limit": (
+        "Limit of transduce_queue_depth: the sum of the loaded models' limits",
+        "max_pending_sentences",
+    ),
     "queue_tokens": ("Source subwords accepted and not yet answered", "num_pending_tokens"),
-    "queue_tokens_limit": ("Most of these subwords, summed over the loaded models", "max_pending_tokens"),
+    "queue_tokens_limit": (
+        "Limit of transduce_queue_tokens: the sum of the loaded models' limits",
+        "max_pending_tokens",
+    ),
     "queue_drain_seconds": (
         "Estimated seconds until the queue is empty; NaN without a measured speed",
         "drain_time_s",
@@ -99,7 +105,9 @@ class Readings:
             family.add_metric(["idle"], figures.num_idle)
             family.add_metric(["reserve"], figures.num_reserve)
             return family, _gauge(
-                "http_connections_limit", "Most active and idle connections", figures.max_connections
+                "http_connections_limit",
+                "Limit of active and idle connections together",
+                figures.max_connections,
             )
 
         self.track(families)

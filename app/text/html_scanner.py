@@ -28,10 +28,11 @@ _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")
 # A `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
-# Elements whose content has no markup, up to their own closing tags.
-_RAW_TEXT_ENDS = {
-    name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE) for name in ("script", "style")
-}
+# Elements whose content has no markup, up to their own closing tags. ASCII, because "\u017f" is no "s" here.
+_STYLE_END = re.compile(r"</style(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
+_SCRIPT_MARK = re.compile(
+    r"<!--(?P<empty>-*>)?|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII
+)
 # The attributes that are read.
 _READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content"})
 
@@ -62,13 +63,37 @@ def scan_html(text: str) -> Iterator[Event]:
         event = _markup(text, start)
         yield event
         position = event.end
-        ends = _RAW_TEXT_ENDS.get(event.name) if event.kind == "open" else None
-        if ends is not None:
-            raw_text_end = ends.search(text, position)
-            end = raw_text_end.start() if raw_text_end else len(text)
+        if event.kind == "open" and event.name in {"script", "style"}:
+            end = _script_end(text, position) if event.name == "script" else _style_end(text, position)
             if end > position:
                 yield Event(position, end, "text")
             position = end
+
+
+def _style_end(text: str, position: int) -> int:
+    """Return where the closing tag of a style begins; the text's length if there is none."""
+    end = _STYLE_END.search(text, position)
+    return end.start() if end else len(text)
+
+
+def _script_end(text: str, position: int) -> int:
+    """Return where the closing tag of a script begins; the text's length if there is none.
+
+    After `<!--` in a script, `<script>` and the next `</script>` are a pair that does not end it (13.2.5.15-31).
+    """
+    is_commented = is_nested = False
+    for mark in _SCRIPT_MARK.finditer(text, position):
+        if mark.group().startswith("<!"):
+            is_commented |= not mark["empty"]
+        elif mark.group() == "-->":
+            is_commented = is_nested = False
+        elif not mark["close"]:
+            is_nested = is_commented
+        elif is_nested:
+            is_nested = False
+        else:
+            return mark.start()
+    return len(text)
 
 
 def _markup(text: str, start: int) -> Event:

@@ -34,6 +34,10 @@ def events(text: str) -> list[tuple[str, str, str]]:
             "<script>if (a</b>c)</SCRIPT>",
             [("open", "script", "<script>"), ("text", "", "if (a</b>c)"), ("close", "script", "</SCRIPT>")],
         ),
+        (
+            "<style>a</\u017ftyle></style>",
+            [("open", "style", "<style>"), ("text", "", "a</\u017ftyle>"), ("close", "style", "</style>")],
+        ),
         ("a<b c='x>y", [("text", "", "a"), ("unended", "", "<b c='x>y")]),
         ("<!-- x", [("unended", "", "<!-- x")]),
         ("<p", [("unended", "", "<p")]),
@@ -43,6 +47,28 @@ def test_events_of_markup_and_text(text: str, expected: list[tuple[str, str, str
     assert events(text) == expected
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "<!--\nwrite('<script src=a></script>');\nvar b = 'Good day';\n//-->",
+        "<!-- <script></script> <SCRIPT ></SCRIPT > --> a <script>",
+        "<!--><script>",
+        "<!---><script>",
+        "<scripts> <!-- <!-- -->",
+        "'</\u017fcript>'",
+        "",
+    ],
+)
+def test_a_script_ends_where_it_ends_in_a_browser(script: str) -> None:
+    page = f"<script>{script}</script><p>End</p>"
+    assert [part for kind, _, part in events(page) if kind == "text" and part != script] == ["End"]
+    assert [kind for kind, name, _ in events(page) if name == "script"] == ["open", "close"]
+
+
+def test_a_script_in_a_comment_of_a_script_may_stay_open() -> None:
+    assert [kind for kind, _, _ in events("<script><!-- <script></script><p>End</p>")] == ["open", "text"]
+
+
 def test_the_first_of_repeated_attributes_counts() -> None:
     (event,) = scan_html("<p CLASS='a notranslate' class=b translate=\"n&#111;\" id=x>")
     assert event.attributes == {"class": "a notranslate", "translate": "no"}
@@ -50,7 +76,20 @@ def test_the_first_of_repeated_attributes_counts() -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    ["<", "<a ", "<a b='", "<a b=c ", "<!--", "</", "<?", "<http:", "<![CDATA[", "<script></", "<b>&#1;"],
+    [
+        "<",
+        "<a ",
+        "<a b='",
+        "<a b=c ",
+        "<!--",
+        "</",
+        "<?",
+        "<http:",
+        "<![CDATA[",
+        "<script></",
+        "<b>&#1;",
+        "<script><!--<script>",
+    ],
 )
 def test_unended_markup_takes_linear_time(seed: str) -> None:
     text = seed * (400_000 // len(seed))
