@@ -136,6 +136,7 @@ def test_a_sweep_without_a_response_is_a_failure() -> None:
         ((*FILE, "--workload", "news"), "--file and --workload exclude each other"),
         (("--burstiness", "1"), "--burstiness needs --arrivals bursty"),
         (("--slo", LONG, "--slo", "first.p95=1s"), "an --slo for the first text needs --dialect stream"),
+        (("--workload", "beams", "--dialect", "root"), "--workload beams needs --dialect native or stream"),
         (("--json", "x", "--html", "./x"), "--json and --html name the same file"),
     ],
 )
@@ -356,7 +357,7 @@ def test_a_file_that_cannot_be_written_leaves_the_report(
         with pytest.raises(OSError, match=re.escape(f"'{tmp_path}")):
             run_loadtest(parser.parse_args([*arguments, name, str(place)]), execute=execute)
     execute.assert_not_called()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         run_loadtest(parser.parse_args([*arguments, name, "/dev/full"]), execute=execute)
     assert re.search(r"^  seed +75$", capsys.readouterr().out, re.MULTILINE)
 

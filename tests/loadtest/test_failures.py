@@ -24,6 +24,7 @@ from tests.loadtest.simulated_clock import simulated_run
 from tests.loadtest.steady_server import ROOT, SteadyServer
 from tests.loadtest.test_run import plan
 from transduce.loadtest import command
+from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
 from transduce.loadtest.compare import text_table
 from transduce.loadtest.connection import _is_own
@@ -36,6 +37,7 @@ from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.runner import OnProgress, Progress
 from transduce.loadtest.sample import DISCONNECTED, OK, Sample
 from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import built_in
 
 URL = "http://127.0.0.1:1"
 SHORT = ("--workload", "short", "--warm-up", "0", "--duration", "1", "--rate", "60")
@@ -220,9 +222,17 @@ def test_a_result_with_bytes_that_are_not_utf8_is_written(tmp_path: Path) -> Non
 
 def test_a_result_file_that_cannot_be_written_leaves_the_html_report(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         run_loadtest(parsed("--json", "/dev/full", "--html", page), execute=simulated_run)
     assert page.read_text("utf-8").endswith("</html>\n")
+
+
+def test_a_failure_of_the_baseline_is_named_with_its_message() -> None:
+    with SteadyServer(answers="422") as server:
+        made = plan(server.url, 10.0, 1.0)
+        made = dataclasses.replace(made, workload=built_in("short", is_distinct=False))
+        with pytest.raises(BaselineError, match=r"baseline ended as http_422 \(text is empty\)$"):
+            baseline_answers(made, 2)
 
 
 def test_a_closed_stdout_does_not_abort_the_command(tmp_path: Path) -> None:

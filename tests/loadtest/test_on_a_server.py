@@ -60,7 +60,7 @@ def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None
     assert seen is not None
     assert seen["sentences_total"] == 24
     assert seen["cpu_share"] > 0
-    assert seen["batch_rows_mean"] >= 1
+    assert seen["rows_per_step"] >= 1
     assert {"tokenise", "queue", "encode", "decode"} <= result.phases_ms.keys()
     assert result.latency is not None
     assert result.phases_ms["decode"]["mean"] < result.latency.mean_ms

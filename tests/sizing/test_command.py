@@ -62,7 +62,7 @@ def test_times_that_cannot_be_saved_leave_the_result(
     measured.assert_not_called()
     assert main([*arguments, "--save", "/dev/full"]) == 1
     printed = capsys.readouterr()
-    assert "No space left" in printed.err
+    assert "No space left on device: '/dev/full'" in printed.err
     assert "need 1 servers" in printed.out
     file = tmp_path / "new" / "costs.json"
     assert main([*arguments, "--slo", "p99=1ms", "--save", str(file)]) == 1

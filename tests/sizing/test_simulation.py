@@ -38,17 +38,22 @@ class Scraped:
 
 
 def serve_figures(
-    phases: tuple[str, ...], metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch, rate: float = 1.0
+    phases: tuple[str, ...],
+    metrics: dict[str, float],
+    monkeypatch: pytest.MonkeyPatch,
+    rate: float = 1.0,
+    cached_share: float = 0.0,
 ) -> None:
     """Replace the server that `measure` asks. phases: those of its Server-Timing. metrics: gauges. rate: answers/s."""
     result = Mock(
         outcomes={"ok": 3},
         latency=Mock(mean_ms=5.0),
         achieved_rate=rate,
+        cached_share=cached_share,
         phases_ms={name: {"mean": 1.0} for name in phases},
     )
     monkeypatch.setattr(measure, "run", lambda _plan, _keep: result)
-    monkeypatch.setattr(measure.Samples, "scrape", lambda _url, _headers: Scraped(metrics))
+    monkeypatch.setattr(measure.Samples, "scrape", lambda _target: Scraped(metrics))
     monkeypatch.setattr(
         measure, "_model", lambda _target: {"name": "m", "version": "1", "defaults": {"beam_size": 4}}
     )

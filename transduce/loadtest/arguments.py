@@ -40,6 +40,8 @@ from transduce.loadtest.workload import (
 DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
 DEFAULT_WORKLOAD = "news"
+# Dialects whose requests can choose the beam. The others ignore the field.
+WITH_BEAMS = ("native", "stream")
 # A random seed is below this number, so that it is short enough to type.
 MAX_DRAWN_SEED = 1_000_000
 # Largest absolute value of a seed. The seeds of further runs are larger, and the result file has no more than 64 bits.
@@ -302,6 +304,8 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
 
     Raises OSError, ValueError.
     """
+    if args.workload == "beams" and args.dialect not in WITH_BEAMS:
+        raise ValueError("--workload beams needs --dialect native or stream")
     if args.file is None:
         if args.references is not None:
             raise ValueError("--references needs --file")

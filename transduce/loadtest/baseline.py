@@ -10,6 +10,7 @@ from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, Texts
 from transduce.loadtest.runner import observe
+from transduce.loadtest.sample import with_example
 
 # Seconds after which the baseline sends no further request. The requests that are left have no baseline.
 LIMIT_S = 300.0
@@ -43,9 +44,11 @@ def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
         keeps_texts=True,
     )
     found: dict[int, Texts] = {}
-    for sample in uvloop.run(observe(alone)).samples:
+    record = uvloop.run(observe(alone))
+    for sample in record.samples:
         if sample.response is None:
-            raise BaselineError(f"a request of the baseline ended as {sample.outcome}")
+            ended = with_example(sample.outcome, record.error_examples)
+            raise BaselineError(f"a request of the baseline ended as {ended}")
         found[numbers[sample.number]] = sample.response.texts
     return Expectation("answers at rest", found)
 

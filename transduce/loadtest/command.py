@@ -25,7 +25,7 @@ from transduce.loadtest.baseline import baseline_answers
 from transduce.loadtest.compare import compare_files
 from transduce.loadtest.document import EXIT_CODES, Document, RunMetadata, make_document, write_json
 from transduce.loadtest.html_report import html_report
-from transduce.loadtest.output_files import prepare
+from transduce.loadtest.output_files import prepare, write
 from transduce.loadtest.percentiles import percentile_of
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, references_of
@@ -101,7 +101,7 @@ Run = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
 def _with_server_figures(server: ServerSide, expected: Expectation | None, execute: Execute) -> Run:
-    """A function that executes a run and adds the server's figures to its result."""
+    """A function that executes a run and adds the server's figures to its result. They include the warm-up."""
 
     def run_plan(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         before, started_at = server.snapshot(), time.monotonic()
@@ -194,4 +194,4 @@ def _write(document: Document, json_path: Path | None, html_path: Path | None) -
             write_json(document, json_path)
     finally:  # also if the result file cannot be written
         if html_path is not None:
-            html_path.write_text(html_report(document), "utf-8")
+            write(html_path, html_report(document).encode())

@@ -17,10 +17,11 @@ from typing import Any
 import orjson
 
 from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.output_files import write
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.repeats import latency_of_all, summary
 from transduce.loadtest.result import NOT_JUDGED, RunResult
-from transduce.loadtest.sample import OK
+from transduce.loadtest.sample import OK, most_frequent_error
 from transduce.loadtest.server_side import Pinning
 from transduce.loadtest.slo import Slo, Threshold
 from transduce.loadtest.sweep import SweepResult
@@ -134,15 +135,15 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     if not num_judged or (num_ok and num_ok / num_judged >= min_ok):
         return None
     counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
     for one in runs:
-        counts.update({name: num for name, num in one.outcomes.items() if name not in {OK, *NOT_JUDGED}})
-    ((name, count),) = counts.most_common(1)
-    example = next((one.error_examples[name] for one in runs if name in one.error_examples), "")
+        counts.update({name: num for name, num in one.outcomes.items() if name not in NOT_JUDGED})
+        examples = {**one.error_examples, **examples}
     needed = f", {min_ok * 100:g} % are needed" if min_ok else ""
     percentage = in_digits(num_ok / num_judged * 100, 1, needed=min_ok * 100 or math.inf, is_met=False)
     return (
         f"{num_ok} of {num_judged} requests were answered ({percentage}%{needed}); "
-        f"the most frequent error: {count} {name}{f' ({example})' if example else ''}"
+        f"the most frequent error: {most_frequent_error(counts, examples)}"
     )
 
 
@@ -243,7 +244,7 @@ def describe_machine() -> dict[str, Any]:
 
 def write_json(document: Document, path: Path) -> None:
     """Write a result file into a folder that exists. Raises OSError."""
-    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write(path, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def read_json(path: Path) -> Document:

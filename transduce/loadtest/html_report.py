@@ -16,6 +16,7 @@ from transduce.loadtest.report_charts import (
     phases_chart,
     rate_chart,
 )
+from transduce.loadtest.server_side import HAS_RESTARTED
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import card, facts, mark, page_number, percent, section, table
 from transduce.loadtest.text_report import describe_load, describe_workload
@@ -23,6 +24,7 @@ from transduce.loadtest.text_report import describe_load, describe_workload
 Result = dict[str, Any]
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 SENT = "from time of sending"
+RESTARTED = "it restarted, so its counters are left out"
 MARKS_NOTE = (
     "One mark per run, hollow if the run missed the objective or is not valid. The lines connect the medians."
 )
@@ -306,10 +308,11 @@ def _setup(document: Document) -> str:
     ]
     server = next((one["server"] for one in shown_runs(document) if one["server"]), None)
     if server:
-        figures = ", ".join(
-            f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items()
-        )
-        rows.append(("server, first run", escape(figures)))
+        figures = [
+            RESTARTED if name == HAS_RESTARTED else f"{name.replace('_', ' ')} {page_number(value)}"
+            for name, value in server.items()
+        ]
+        rows.append(("server, first run, warm-up included", escape(", ".join(figures))))
     return section("Setup", facts(rows))
 
 

@@ -1,4 +1,4 @@
-"""The files that a command writes after its measurements: whether they can be written is checked before."""
+"""The files that a command writes after its measurements. Whether they can be written is checked before these."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def prepare(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file into a folder that exists. Raises OSError, which names the file also if its disk is full."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        error.filename = str(path)
+        raise

@@ -127,7 +127,8 @@ class RunResult:
         phases: results by phase of the arrivals; empty in a closed loop.
         tester_cpu_share, num_connections, max_open: as in RunRecord, warm-up included.
         quality: quality of the translations, from `quality.py`; None if not measured.
-        server: counters, CPU time and memory of the server, from `server_side.py`; None if not measured.
+        server: counters, CPU time and memory of the server, from `server_side.py`, warm-up included; None if not
+            measured.
     """
 
     mode: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from transduce.loadtest.dialects import ParsedResponse
@@ -133,6 +133,21 @@ def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
     if sum(counts.values()) != num_sent:
         raise ConservationError(f"{num_sent} requests were sent, {sum(counts.values())} have an outcome")
     return {OK: counts.pop(OK), **dict(sorted(counts.items()))}
+
+
+def with_example(outcome: str, examples: Mapping[str, str]) -> str:
+    """The outcome, with its error message in brackets if there is one. examples: messages by outcome."""
+    message = examples.get(outcome)
+    return f"{outcome} ({message})" if message else outcome
+
+
+def most_frequent_error(outcomes: Mapping[str, int], examples: Mapping[str, str]) -> str:
+    """The most frequent outcome that is not `ok`, with its number and its message, as text.
+
+    outcomes: numbers by outcome. examples: messages by outcome. Raises ValueError if all outcomes are `ok`.
+    """
+    name = max((each for each in outcomes if each != OK), key=outcomes.__getitem__)
+    return f"{outcomes[name]} {with_example(name, examples)}"
 
 
 def read_server_timing(header: str) -> dict[str, float]:

@@ -17,16 +17,22 @@ from transduce.loadtest.plan import Target
 
 # Seconds to wait for /v1/models and /metrics. If a server does not answer, the report lacks its figures.
 TIMEOUT_S = 5.0
-# Metrics of a Transduce server: (name in the report, sum, count). The ratio of sum and count is the mean over the run.
-MEANS = (("batch_rows_mean", "transduce_batch_size_sum", "transduce_batch_size_count"),)
+# Metrics of a Transduce server.
+STEPS = "transduce_decode_steps_total"
+# Their sum over the number of steps is the rows of a step, those that a beam does not use yet included.
+ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
+# The Unix time of the server's start. If it has changed, the counters have begun anew.
+START = "process_start_time_seconds"
 COUNTERS = (
-    "transduce_decode_steps_total",
+    STEPS,
     "transduce_sentences_total",
     "transduce_source_tokens_total",
     "transduce_target_tokens_total",
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 SERVER_HAS_ENDED = "the process of --server-pid has ended"
+# The key of a server's figures that says that it has restarted.
+HAS_RESTARTED = "has_restarted"
 # State of a process that has ended and that its parent has not waited for.
 ZOMBIE = "Z"
 
@@ -35,7 +41,8 @@ ZOMBIE = "Z"
 class ServerSnapshot:
     """The server at one moment.
 
-    metrics: samples without labels. cpu_s, pss_mb: of its processes; None if not known. has_ended: its process has.
+    metrics: samples by name with labels. cpu_s, pss_mb: of its processes; None if not known. has_ended: whether its
+    process has ended.
     """
 
     metrics: dict[str, float]
@@ -67,12 +74,7 @@ class ServerSide:
     def snapshot(self) -> ServerSnapshot:
         """Measure the server now. Raises OSError if its process had ended before the first snapshot."""
         answer = self._get("/metrics")
-        metrics: dict[str, float] = {}
-        for line in answer.text.splitlines() if answer is not None else ():
-            name, _, value = line.rpartition(" ")
-            if name and "{" not in name and not name.startswith("#"):
-                with contextlib.suppress(ValueError):
-                    metrics[name] = float(value)
+        metrics = {} if answer is None else read_samples(answer.text)
         if self._pid is None:
             return ServerSnapshot(metrics, None, None)
         try:
@@ -89,36 +91,52 @@ class ServerSide:
         return ServerSnapshot(metrics, sum(map(cpu_time_s, pids)), pss_mb)
 
     def _get(self, path: str) -> httpx.Response | None:
-        key = self._target.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        verify: ssl.SSLContext | bool = (
-            True if self._target.has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        )
         try:
-            answer = httpx.get(
-                self._target.url.rstrip("/") + path,
-                headers=headers,
-                timeout=TIMEOUT_S,
-                trust_env=False,
-                verify=verify,
-            )
+            answer = get(self._target, path, TIMEOUT_S)
         except httpx.HTTPError:
             return None
         return answer if answer.status_code == httpx.codes.OK else None
 
 
+def get(target: Target, path: str, timeout_s: float) -> httpx.Response:
+    """The response to a GET request. Trusts the certificates that the load trusts. Raises httpx.HTTPError."""
+    # Without TLS an empty context: loading certificates takes longer than the request.
+    tls = ssl.create_default_context() if target.has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    url = target.url.rstrip("/") + path
+    return httpx.get(url, headers=headers, timeout=timeout_s, trust_env=False, verify=tls)
+
+
+def read_samples(text: str) -> dict[str, float]:
+    """The samples of /metrics, by name with labels."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name and not line.startswith("#"):
+            with contextlib.suppress(ValueError):
+                found[name] = float(value)
+    return found
+
+
 def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
-    """The change between two snapshots; None if nothing was measured. seconds: time between them."""
+    """The change between two snapshots; None if nothing was measured. seconds: time between them.
+
+    Without counters and CPU time if the server has restarted between them.
+    """
     found: dict[str, Any] = {}
-    for name in COUNTERS:
-        if name in after.metrics:
-            found[name.removeprefix("transduce_")] = after.metrics[name] - before.metrics.get(name, 0.0)
-    for name, total, count in MEANS:
-        num = after.metrics.get(count, 0.0) - before.metrics.get(count, 0.0)
-        if num > 0:
-            found[name] = (after.metrics[total] - before.metrics.get(total, 0.0)) / num
-    if before.cpu_s is not None and after.cpu_s is not None:
-        found["cpu_share"] = (after.cpu_s - before.cpu_s) / seconds
+    if START in before.metrics and START in after.metrics and before.metrics[START] != after.metrics[START]:
+        found[HAS_RESTARTED] = True
+    else:
+        grown = {
+            name: value - before.metrics[name]
+            for name, value in after.metrics.items()
+            if name in before.metrics
+        }
+        found |= {name.removeprefix("transduce_"): grown[name] for name in COUNTERS if name in grown}
+        if grown.get(STEPS) and grown.keys() >= set(ROW_STEPS):
+            found["rows_per_step"] = sum(grown[name] for name in ROW_STEPS) / grown[STEPS]
+        if before.cpu_s is not None and after.cpu_s is not None:
+            found["cpu_share"] = (after.cpu_s - before.cpu_s) / seconds
     if before.pss_mb is not None and after.pss_mb is not None:
         found["pss_before_mb"] = before.pss_mb
         found["pss_after_mb"] = after.pss_mb

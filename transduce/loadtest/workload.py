@@ -261,7 +261,7 @@ MIXES: dict[str, tuple[str, Maker]] = {
     "news": ("one sentence per request, lengths as in newspapers", _news),
     "bimodal": (f"{1 - BIMODAL_LONG_SHARE:.0%} short sentences, the rest very long ones", _bimodal),
     "arrays": (f"arrays of {ARRAY_LENGTH} sentences", _arrays),
-    "beams": (f"as news, with beams of {', '.join(map(str, BEAMS))} (native dialect)", _beams),
+    "beams": (f"as news, with beams of {', '.join(map(str, BEAMS))} (dialect native or stream)", _beams),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import CommandError
+from transduce.loadtest.output_files import write
 
 MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
 
@@ -86,7 +87,7 @@ class Costs:
 
     def save(self, path: Path) -> None:
         """Write the costs as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
+        write(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
 
     @classmethod
     def load(cls, path: Path) -> Costs:

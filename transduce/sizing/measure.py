@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import Progress, run
-from transduce.loadtest.sample import Sample
+from transduce.loadtest.sample import OK, Sample, most_frequent_error
+from transduce.loadtest.server_side import ROW_STEPS, STEPS, get, read_samples
 from transduce.loadtest.workload import Workload
 from transduce.sizing.costs import MAX_ENCODE_TOKENS, Costs, Level
 
@@ -23,9 +23,8 @@ from transduce.sizing.costs import MAX_ENCODE_TOKENS, Costs, Level
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 # Levels whose rows differ by a smaller factor become one, because the slope between them would be chance.
 MIN_RATIO = 1.3
-SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
-STEPS = "transduce_decode_steps_total"
-ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
+# Seconds to wait for /v1/models and /metrics.
+TIMEOUT_S = 10.0
 BUSY_S, ENCODE_S = "transduce_worker_busy_seconds_total", "transduce_encode_seconds_sum"
 ENCODED = "transduce_encoded_tokens_total"
 SENTENCES = "transduce_sentences_total"
@@ -41,12 +40,11 @@ class Samples:
         self.values = values
 
     @classmethod
-    def scrape(cls, url: str, headers: Mapping[str, str]) -> Samples:
+    def scrape(cls, target: Target) -> Samples:
         """Read /metrics. Raises CommandError."""
-        answer = _get(f"{url}/metrics", headers)
-        found = cls({name: float(value) for name, value in SAMPLE.findall(answer.text)})
+        found = cls(read_samples(_get(target, "/metrics").text))
         if STEPS not in found.values:
-            raise CommandError(f"{url}/metrics has no {STEPS}: is it a Transduce server?")
+            raise CommandError(f"{target.url}/metrics has no {STEPS}: is it a Transduce server?")
         return found
 
     def since(self, earlier: Samples) -> Callable[[str], float]:
@@ -69,12 +67,12 @@ class Pass:
 
     @property
     def level(self) -> Level:
-        """The costs at this load. Raises CommandError if the server has decoded nothing."""
+        """The costs at this load. Raises CommandError if the server has used its cache or decoded nothing."""
         steps, encoded = self.grown(STEPS), self.grown(ENCODED)
-        if not steps or not encoded:
-            raise CommandError(
-                "the server has decoded nothing: start it with TRANSDUCE_SENTENCE_CACHE_BYTES=0"
-            )
+        is_cached = bool(self.result.cached_share)
+        if is_cached or not steps or not encoded:
+            done = "answered from its cache" if is_cached else "decoded nothing"
+            raise CommandError(f"the server has {done}: start it with TRANSDUCE_SENTENCE_CACHE_BYTES=0")
         return Level(
             num_clients=self.num_clients,
             rows=sum(map(self.grown, ROW_STEPS)) / steps,
@@ -95,18 +93,20 @@ def measure(
 
     workload: requests of one sentence each. seconds: of each closed loop. on_level: called after each of them.
     Raises CommandError if a request fails, if the server is not a Transduce server or has no model for the languages,
-    if its answers have no Server-Timing, or if it decodes nothing, because its cache has the sentences.
+    if its answers have no Server-Timing, or if it answers from its cache or decodes nothing.
     """
+    Samples.scrape(target)  # refuses a server of another kind before its models are read
+    model = _model(target)
     passes = []
     for number, num_clients in enumerate(CLIENTS):
         one = _pass(target, workload, num_clients, seconds, seed=number + 1)
         on_level(one.level)
         passes.append(one)
-    return _costs(passes, Samples.scrape(target.url, _headers(target)), workload, _model(target))
+    return _costs(passes, Samples.scrape(target), workload, model)
 
 
 def _pass(target: Target, workload: Workload, num_clients: int, seconds: float, *, seed: int) -> Pass:
-    before = Samples.scrape(target.url, _headers(target))
+    before = Samples.scrape(target)
     plan = RunPlan(target, workload, ClosedLoop(num_clients, seconds), warm_up_s=0.0, seed=seed)
     samples: list[Sample] = []
 
@@ -114,9 +114,10 @@ def _pass(target: Target, workload: Workload, num_clients: int, seconds: float, 
         samples[:] = progress.samples
 
     result = run(plan, keep)
-    if set(result.outcomes) != {"ok"}:
-        raise CommandError(f"requests failed while the server was measured: {result.outcomes}")
-    return Pass(num_clients, result, Samples.scrape(target.url, _headers(target)).since(before), samples)
+    if set(result.outcomes) != {OK}:
+        error = most_frequent_error(result.outcomes, result.error_examples)
+        raise CommandError(f"requests failed while the server was measured; the most frequent error: {error}")
+    return Pass(num_clients, result, Samples.scrape(target).since(before), samples)
 
 
 def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapping[str, Any]) -> Costs:
@@ -194,14 +195,11 @@ def merged(levels: Sequence[Level]) -> tuple[Level, ...]:
     )
 
 
-def _headers(target: Target) -> dict[str, str]:
-    return {} if target.api_key is None else {"Authorization": f"Bearer {target.api_key}"}
-
-
-def _get(url: str, headers: Mapping[str, str]) -> httpx.Response:
+def _get(target: Target, path: str) -> httpx.Response:
     """A successful response. Raises CommandError."""
+    url = target.url + path
     try:
-        answer = httpx.get(url, headers=dict(headers), timeout=10.0, trust_env=False)
+        answer = get(target, path, TIMEOUT_S)
     except httpx.HTTPError as error:
         raise CommandError(f"{url} cannot be read: {error}") from error
     if answer.status_code != httpx.codes.OK:
@@ -212,7 +210,7 @@ def _get(url: str, headers: Mapping[str, str]) -> httpx.Response:
 
 def _model(target: Target) -> dict[str, Any]:
     """The server's model of the pair, as /v1/models lists it. Raises CommandError."""
-    answer = _get(f"{target.url}/v1/models", _headers(target))
+    answer = _get(target, "/v1/models")
     try:
         models: list[dict[str, Any]] = answer.json()["models"]
     except (ValueError, KeyError) as error:
