@@ -1,6 +1,5 @@
 // The alignment of text and translation: a sentence's attention map, and marks on the words that belong together.
 
-import { write } from "./announcer.js";
 import { drawHeatmap, highlightRow } from "./heatmap.js";
 import { alignmentOf } from "./spans.js";
 import { rowAt } from "./target.js";
@@ -10,13 +9,14 @@ const count = new Intl.NumberFormat("en");
 export class AlignmentPanel {
   /**
    * parts: {box, map, pager, which, previous, next}, the elements of the panel. source: the text area. mirror: the
-   * element behind it, which marks words of the text. target: the Target of the translation.
+   * element behind it, which marks words of the text. target: the Target of the translation. announce(text): tells
+   * screen readers which sentence a button shows.
    */
-  constructor(parts, { source, mirror, target }) {
-    Object.assign(this, { parts, source, mirror, target });
+  constructor(parts, { source, mirror, target, announce }) {
+    Object.assign(this, { parts, source, mirror, target, announce });
     this.clear();
-    parts.previous.addEventListener("click", () => this.showSentence(this.sentence - 1));
-    parts.next.addEventListener("click", () => this.showSentence(this.sentence + 1));
+    parts.previous.addEventListener("click", () => this.#turn(-1));
+    parts.next.addEventListener("click", () => this.#turn(1));
     document.addEventListener("selectionchange", () => this.#pointAtCaret());
   }
 
@@ -52,10 +52,17 @@ export class AlignmentPanel {
       onPoint: (row) => this.#pointAtRow(row === null ? null : { segment: index, row }),
     });
     pager.hidden = this.alignments.length < 2;
-    write(which, `${count.format(index + 1)} of ${count.format(this.alignments.length)}`);
+    which.textContent = `${count.format(index + 1)} of ${count.format(this.alignments.length)}`;
     // A button with `disabled` would lose the focus.
     previous.setAttribute("aria-disabled", index === 0);
     next.setAttribute("aria-disabled", index === this.alignments.length - 1);
+  }
+
+  /** Show the map of the sentence before (step -1) or after (1), and announce its number. */
+  #turn(step) {
+    if (!this.alignments[this.sentence + step]) return;
+    this.showSentence(this.sentence + step);
+    this.announce(`Sentence ${this.parts.which.textContent}`);
   }
 
   /** Point at the word at an offset of the translation; null for none. */

@@ -1,10 +1,27 @@
 // Alternatives to a word: the model's probable subwords at its position, each with the resulting sentence.
 
 import { post } from "./client.js";
-import { answerOf, unitsOf, wordsOf } from "./spans.js";
+import { answerOf, segmentAt, unitsOf, wordsOf } from "./spans.js";
 
 // How many subwords are requested for a position. The translation's own subword may be one of them.
 const NUM_ALTERNATIVES = 9;
+
+/**
+ * Where the word at an offset of a shown translation {answer, request, language} is: {index, segment, start, params}.
+ * index: its segment's. The others are the arguments of `alternativesTo`.
+ */
+export function placeOf({ answer, request, language }, offset) {
+  const index = segmentAt(answer, offset);
+  const { source, target } = answer.segments[index];
+  const segment = {
+    sourceText: answer.sourceText.slice(source.start, source.end),
+    text: answer.text.slice(target.start, target.end),
+  };
+  const { beam_size, glossary, alignment, attention } = request.body;
+  const details = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
+  const params = { source: answer.source, target: language, pivot: answer.pivot, options: { beam_size, ...details } };
+  return { index, segment, start: offset - target.start, params };
+}
 
 /**
  * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}.

@@ -14,8 +14,10 @@ export class ServerError extends Error {
   }
 }
 
-// Seconds until a retry after a failed connection.
+// Seconds until a retry after a failed connection, or after an error that may pass but names no time.
 const NETWORK_RETRY_S = 5;
+// The statuses of such errors. A proxy sends 502 while the server restarts.
+const PASSING = new Set([429, 502, 503]);
 
 function headers() {
   return { "Content-Type": "application/json", ...authorization() };
@@ -152,7 +154,7 @@ function errorOf(status, body, retryAfter) {
   // On the file routes an error is a string.
   if (typeof body?.error === "string") {
     const message = body.error.replace(/^Invalid request: (file: )?/, "");
-    return new ServerError(message, { status, retryAfterS: secondsOf(retryAfter) });
+    return new ServerError(message, { status, retryAfterS: retryOf(status, retryAfter) });
   }
   const { code = "", field = "", message = "" } = body?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
@@ -162,12 +164,21 @@ function errorOf(status, body, retryAfter) {
     status,
     code,
     field,
-    retryAfterS: secondsOf(retryAfter),
+    retryAfterS: retryOf(status, retryAfter, { isOfProxy: typeof code !== "string" || code === "" }),
   });
 }
 
+/** Seconds until a retry; null: none. A proxy's 504 may pass; the server's own is about this request. */
+function retryOf(status, retryAfter, { isOfProxy = false } = {}) {
+  const mayPass = PASSING.has(status) || (isOfProxy && status === 504);
+  return secondsOf(retryAfter) ?? (mayPass ? NETWORK_RETRY_S : null);
+}
+
+/** The seconds in a Retry-After, or until the date in it; null for neither. */
 function secondsOf(retryAfter) {
-  const seconds = retryAfter === null ? NaN : Number(retryAfter);
+  if (!retryAfter) return null;
+  const number = Number(retryAfter);
+  const seconds = Number.isNaN(number) ? Math.max(0, (Date.parse(retryAfter) - Date.now()) / 1000) : number;
   return Number.isFinite(seconds) ? seconds : null;
 }
 

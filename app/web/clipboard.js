@@ -1,12 +1,32 @@
 // Copies a translation to the clipboard.
 
-// Time that the button shows the result.
+// Time that the button shows that the text was copied.
 const SHOWN_MS = 1500;
 
-/** Copy `text`, and show on the button whether it was copied. box: the element that shows the text. */
-export async function copyText(text, { box, button }) {
-  button.textContent = (await isCopied(text, box)) ? "Copied" : "Not copied";
-  setTimeout(() => (button.textContent = "Copy"), SHOWN_MS);
+let reset = () => {}; // shows the button's name again
+
+/**
+ * Copy `text`, and show on the button whether it was copied. If it was not, the button shows what to do, until the next
+ * click or input. box: the element that shows the text. announce(text): tells it to screen readers.
+ */
+export async function copyText(text, { box, button, announce }) {
+  const isDone = await isCopied(text, box);
+  const result = isDone ? "Copied" : "Not copied: select the translation and press Ctrl+C";
+  reset(); // an earlier timer would end this result too soon
+  button.textContent = result;
+  announce(result);
+  const timer = isDone ? setTimeout(() => reset(), SHOWN_MS) : 0;
+  const ends = new AbortController();
+  reset = () => {
+    clearTimeout(timer);
+    ends.abort();
+    button.textContent = "Copy";
+  };
+  if (isDone) return;
+  for (const type of ["click", "input"]) {
+    // In the capturing phase, which has passed for the click that copies.
+    document.addEventListener(type, () => reset(), { capture: true, signal: ends.signal });
+  }
 }
 
 async function isCopied(text, box) {

@@ -22,8 +22,7 @@ export class Languages {
     this.pairs = [];
     this.detected = null;
     from.addEventListener("change", () => {
-      this.#offerTargets();
-      this.showDetected(null);
+      this.select(from.value);
       onChange();
     });
     to.addEventListener("change", () => {
@@ -32,14 +31,24 @@ export class Languages {
     });
   }
 
-  /** Offer the served pairs, and keep the chosen languages if they are served. pairs: [{source, target}]. */
-  serve(pairs) {
+  /**
+   * Offer the served pairs, and keep the chosen languages if they are served. pairs: [{source, target}]. source,
+   * target: the languages to choose the first time.
+   */
+  serve(pairs, { source, target } = {}) {
     this.pairs = pairs;
-    const chosen = this.source;
+    const chosen = this.from.value || source;
     const sources = inOrder(pairs.map((pair) => pair.source));
     this.from.replaceChildren(new Option("Detect language", AUTO), ...sources.map(optionOf));
     if (sources.includes(chosen)) this.from.value = chosen;
+    this.#offerTargets(this.to.value || target);
+  }
+
+  /** Select a source language. The target stays if the language is translated into it. */
+  select(source) {
+    this.from.value = source;
     this.#offerTargets();
+    this.showDetected(null);
   }
 
   get source() {
@@ -52,6 +61,12 @@ export class Languages {
 
   get isDetecting() {
     return this.source === AUTO;
+  }
+
+  /** The message about a text that is in the target language. */
+  get inTarget() {
+    const advice = this.to.options.length > 1 ? " Choose another target language." : "";
+    return `The text is already in ${languageName(this.target)}.${advice}`;
   }
 
   /** Show the detected language; null for none. */
@@ -81,12 +96,12 @@ export class Languages {
     return this.pairs.some((pair) => pair.source === source && pair.target === target);
   }
 
-  #offerTargets() {
-    const chosen = this.to.value;
+  /** Offer the targets of the source. Choose that of the first pair if `chosen` is not one of them. */
+  #offerTargets(chosen = this.to.value) {
     const pairs = this.isDetecting ? this.pairs : this.pairs.filter((pair) => pair.source === this.source);
     const targets = inOrder(pairs.map((pair) => pair.target));
     this.to.replaceChildren(...targets.map(optionOf));
-    if (targets.includes(chosen)) this.to.value = chosen;
+    this.to.value = targets.includes(chosen) ? chosen : pairs[0].target;
     this.#offerSwap();
   }
 

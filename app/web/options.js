@@ -4,6 +4,9 @@ import { write } from "./announcer.js";
 import { parseTerms, swappedTerms } from "./terms.js";
 
 const WIDTHS = [1, 2, 4, 8, 16];
+// The most invalid lines of the glossary whose numbers are shown.
+const MAX_NUMBERS = 10;
+const count = new Intl.NumberFormat("en");
 
 export class Options {
   /**
@@ -80,8 +83,15 @@ export class Options {
     const num = Object.keys(terms).length;
     this.parts.termsCount.textContent = num ? `(${num})` : "";
     const hint = wrongLines.length
-      ? `Ignored lines: ${wrongLines.join(", ")}. Write each line as “term = translation”.`
+      ? `Ignored lines: ${listOf(wrongLines)}. Write each line as “term = translation”.`
       : "The terms are kept until you close this page. They do not apply to files that the server translates.";
     write(this.parts.termsHint, hint);
   }
+}
+
+/** The first of these numbers, and how many more there are. */
+function listOf(numbers) {
+  const first = numbers.slice(0, MAX_NUMBERS).join(", ");
+  const numMore = numbers.length - MAX_NUMBERS;
+  return numMore > 0 ? `${first} and ${count.format(numMore)} more` : first;
 }

@@ -1,23 +1,26 @@
 // Connects the parts of the page: input, requests, results, alternatives. A text is never inserted as markup.
 
 import { AlignmentPanel } from "./alignment.js";
-import { Choices, alternativesTo } from "./alternatives.js";
+import { Choices, alternativesTo, placeOf } from "./alternatives.js";
 import { Announcer } from "./announcer.js";
 import { DocumentCard } from "./card.js";
-import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
+import { ServerError, get, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
+import { KEPT, keepChoices } from "./history-entry.js";
+import { KeyForm } from "./key-form.js";
 import { LatestRequest } from "./latest.js";
 import { Languages } from "./languages.js";
 import { Models } from "./models.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
-import { answerOf, replaceSegment, segmentAt } from "./spans.js";
+import { answerOf, replaceSegment } from "./spans.js";
 import { Target } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
 
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
+const NOTHING = "The model returned an empty translation for this text. Try other words, or a whole sentence.";
 const byId = (id) => document.getElementById(id);
 const source = byId("source");
 const count = new Intl.NumberFormat("en");
@@ -30,6 +33,7 @@ let starting = new AbortController(); // of the last `begin`
 
 const announcer = new Announcer(byId("spoken"));
 const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry"), next: source });
+const keyForm = new KeyForm({ form: byId("key-form"), field: byId("key"), text: source }, problem, () => begin());
 const languages = new Languages(
   { from: byId("source-language"), to: byId("target-language"), swap: byId("swap"), reason: byId("swap-reason") },
   () => translate({ atOnce: true }),
@@ -71,7 +75,7 @@ const alignmentPanel = new AlignmentPanel(
     previous: byId("previous"),
     next: byId("next"),
   },
-  { source, mirror: byId("mirror"), target },
+  { source, mirror: byId("mirror"), target, announce: (text) => announcer.say(text) },
 );
 const choices = new Choices(byId("choices"), { onTake: takeAlternative, announce: (text) => announcer.say(text) });
 const latest = new LatestRequest({
@@ -90,12 +94,14 @@ function translate({ atOnce = false } = {}) {
   showSourceLength(text);
   choices.close();
   if (!isEmpty) closeFile();
+  keepSelected();
   if (!models.areKnown || opened) return; // `begin` goes on when the models are known; a file is not a text
   const isTooLong = [...text].length > facts.max_characters;
   if (isTooLong) {
     // Without the text's length: a screen reader would announce the message again after each key.
     const most = count.format(facts.max_characters);
-    problem.show(`The text is longer than the ${most} characters that this server accepts.`);
+    const advice = facts.file_suffixes.length ? "Shorten it, or open it as a file." : "Shorten it.";
+    problem.show(`The text is longer than the ${most} characters that this server accepts. ${advice}`);
   } else problem.hide();
   if (isEmpty || isTooLong) {
     latest.supersede();
@@ -118,6 +124,12 @@ function translate({ atOnce = false } = {}) {
   announcer.cancel();
   if (atOnce) latest.now(request);
   else latest.soon(request);
+}
+
+/** Keep the selected languages and the beam width for the next load of this page. */
+function keepSelected() {
+  if (!models.areKnown) return;
+  keepChoices({ source: languages.source, target: languages.target, beam: byId("beam").value });
 }
 
 // ---- results
@@ -164,7 +176,7 @@ function showDone(request, result) {
   const answer = answerOf(result.body.translations[0], request.sourceText);
   if (request.body.source === "auto") languages.showDetected(answer.source);
   showAnswer(answer, request);
-  byId("timing").hidden = false;
+  byId("timing").hidden = answer.source === request.body.target;
   drawTiming({ bar: byId("phases"), figures: byId("figures"), total: byId("total") }, result);
 }
 
@@ -173,26 +185,33 @@ function showAnswer(answer, request) {
   const isMarkup = request.body.format === "html";
   shown = { answer, request, language };
   endProgress();
-  const isEmpty = answer.text.trim() === "";
+  const reason = reasonForNone(answer, language);
   byId("empty").hidden = true;
-  byId("nothing").hidden = !isEmpty;
-  byId("copy").hidden = isEmpty;
+  byId("nothing").textContent = reason;
+  byId("nothing").hidden = reason === "";
+  byId("copy").hidden = reason !== "";
   source.lang = byId("mirror").lang = answer.source; // the language decides where lines break
   byId("target").lang = language;
   byId("target").classList.toggle("markup", isMarkup);
-  target.show(answer, language, { isPlain: isMarkup });
   alignmentPanel.show(answer, language);
-  if (isEmpty) announcer.saySoon(byId("nothing").textContent);
+  if (reason) target.showDraft("");
+  else target.show(answer, language, { isPlain: isMarkup });
+  if (reason) announcer.saySoon(reason);
   else announcer.saySoon(answer.text, language);
 }
 
-function showProblem(error, again = () => (models.areKnown ? translate({ atOnce: true }) : begin())) {
-  const needsKey = error.status === 401 || error.status === 403;
-  byId("key-form").hidden = !(needsKey || facts?.needs_key);
+/** Why there is no translation to show; "" if there is one. The server returns a text in the target language as is. */
+function reasonForNone(answer, language) {
+  if (answer.source === language) return languages.inTarget;
+  return answer.text.trim() === "" ? NOTHING : "";
+}
+
+function showProblem(error, again = () => translate({ atOnce: true })) {
   clearTarget();
   byId("empty").hidden = true;
   if (opened && !opened.isDone) announcer.say(card.showWait(opened.file));
-  if (needsKey) byId("key").focus();
+  if (error.status === 401 || error.status === 403) keyForm.ask();
+  else keyForm.isShown = facts?.needs_key;
   problem.show(error.message, error.retryAfterS, again);
 }
 
@@ -201,22 +220,12 @@ function showProblem(error, again = () => (models.areKnown ? translate({ atOnce:
 /** Offer alternatives to the word at `start`, unless the translation is outdated. element: the word's element. */
 async function offerAlternatives(start, element) {
   if (byId("target").classList.contains("stale")) return;
-  const { answer, request, language } = shown;
-  const index = segmentAt(answer, start);
-  const segment = answer.segments[index];
-  const part = {
-    sourceText: answer.sourceText.slice(segment.source.start, segment.source.end),
-    text: answer.text.slice(segment.target.start, segment.target.end),
-  };
-  const { beam_size, glossary, alignment, attention } = request.body;
-  const details = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
-  const { source, pivot } = answer;
-  const params = { source, target: language, pivot, options: { beam_size, ...details } };
+  const { index, segment, start: startInSegment, params } = placeOf(shown, start);
   const signal = choices.open(element, "Looking for alternatives…");
   try {
-    const found = await alternativesTo(part, start - segment.target.start, params, signal);
+    const found = await alternativesTo(segment, startInSegment, params, signal);
     if (signal.aborted) return;
-    if (found.length) choices.offer(found.map((choice) => ({ ...choice, index })), language);
+    if (found.length) choices.offer(found.map((choice) => ({ ...choice, index })), params.target);
     else choices.say("There are no alternatives here.");
   } catch (error) {
     if (signal.aborted) return;
@@ -243,11 +252,11 @@ async function begin() {
   const { signal } = starting;
   try {
     facts ??= await get("assets/server.json", { needsKey: false, signal });
-    byId("key-form").hidden = !facts.needs_key;
+    if (facts.needs_key) keyForm.isShown = true;
     offerFormats(byId("file"), facts);
     byId("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
-      byId("key").focus();
+      keyForm.ask();
       return;
     }
     const served = await get("v1/models", { signal });
@@ -255,15 +264,18 @@ async function begin() {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    showProblem(error);
+    error.retryAfterS ??= Infinity; // the button alone: without the models the page is of no use
+    showProblem(error, begin);
     return;
   }
   problem.reset();
+  keyForm.isShown = facts.needs_key;
   byId("model").textContent = models.label;
-  languages.serve(models.pairs);
+  languages.serve(models.pairs, KEPT);
+  if (KEPT.beam && !byId("beam").value) byId("beam").replaceChildren(new Option(KEPT.beam)); // `setModel` keeps it
   options.setModel(models.list[0], facts.max_beam_size);
   byId("example").hidden = !models.pairs.some((pair) => pair.source === "en");
-  if (opened && !opened.isDone) takeFile(opened.file);
+  if (opened && !opened.isDone) translateOpened(opened);
   else translate({ atOnce: true });
 }
 
@@ -276,26 +288,30 @@ function setText(text) {
 
 function closeFile() {
   if (!opened) return;
+  const hadFocus = byId("document").contains(document.activeElement);
   opened = null;
   card.hide();
   byId("empty").hidden = false;
+  if (hadFocus) source.focus();
+}
+
+/** Replace the text by a file. Before the models are known the file waits for `begin`. */
+async function takeFile(file) {
+  setText("");
+  opened = { file, isDone: false };
+  byId("empty").hidden = true;
+  if (models.areKnown) await translateOpened(opened);
+  else announcer.say(card.showWait(file));
 }
 
 /**
- * Replace the text by a file. The text of a short file is shown; the server translates other files. New input cancels
- * this. Before the models are known the file waits for `begin`.
+ * Translate the opened file, or try it again. The text of a short file is shown; the server translates other files. New
+ * input cancels this.
  */
-async function takeFile(file) {
-  setText("");
-  const work = { file, isDone: false };
-  opened = work;
-  byId("empty").hidden = true;
-  if (!models.areKnown) {
-    announcer.say(card.showWait(file));
-    return;
-  }
+async function translateOpened(work) {
+  latest.supersede();
   try {
-    const { text, isMarkup, copy } = await readFile(file, facts);
+    const { text, isMarkup, copy } = await readFile(work.file, facts);
     if (opened !== work) return;
     if (copy) {
       work.file = copy;
@@ -331,8 +347,9 @@ async function sendFile(work) {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    const canRetry = error.retryAfterS !== null || error.status === 401 || error.status === 403;
-    if (canRetry) showProblem(error, () => takeFile(file));
+    // A proxy's 504 would follow each time: the file takes longer than the proxy waits.
+    const mayPass = error.retryAfterS !== null && error.status !== 504;
+    if (mayPass || error.status === 401 || error.status === 403) showProblem(error, () => translateOpened(work));
     else refuseFile(refusalOf(file, error, languagesNow));
   }
 }
@@ -349,13 +366,6 @@ function swap() {
   translate({ atOnce: true });
 }
 
-function useKey(event) {
-  event.preventDefault();
-  problem.hide();
-  if (keepKey(byId("key").value.trim())) begin();
-  else problem.show("The API key is wrong.");
-}
-
 function listen() {
   source.addEventListener("input", () => translate());
   source.addEventListener("keydown", (event) => {
@@ -367,13 +377,14 @@ function listen() {
     source.focus();
   });
   byId("example").addEventListener("click", () => {
+    languages.select("en");
     setText(EXAMPLE);
     source.focus();
   });
   byId("copy").addEventListener("click", () => {
-    copyText(shown.answer.text, { box: byId("target"), button: byId("copy") });
+    copyText(shown.answer.text, { box: byId("target"), button: byId("copy"), announce: (text) => announcer.say(text) });
   });
-  byId("key-form").addEventListener("submit", useKey);
+  window.addEventListener("hashchange", keepSelected); // the link to the text makes an entry of the history
   takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile, refuseFile);
   chooseTheme(byId("theme"));
 }

@@ -1,18 +1,22 @@
 // The error message, with an automatic retry for errors that may pass.
 
+import { write } from "./announcer.js";
+
 // Longest wait before an automatic retry. If the server says that a retry cannot succeed earlier than this, such as
 // after a day's limit of an API key, only the button retries.
 const MAX_WAIT_S = 60;
 
 export class Problem {
   /**
-   * box: the element of the whole message. text: the element of its words. button: retries at once. next: the element
-   * that gets the focus if the button has it when the message is hidden.
+   * box: the element of the whole message. text: the element of its words. button: retries at once; its child counts
+   * the seconds, and is not in the button's name. next: the element that gets the focus if the button has it when the
+   * message is hidden.
    */
   constructor({ box, text, button, next }) {
     this.box = box;
     this.text = text;
     this.button = button;
+    this.countdown = button.firstElementChild;
     this.next = next;
     this.timer = 0;
     this.numFailures = 0;
@@ -32,7 +36,7 @@ export class Problem {
     this.box.hidden = false;
     this.again = again;
     this.button.hidden = retryAfterS === null;
-    this.button.textContent = "Try now";
+    write(this.countdown, "");
     if (retryAfterS === null || retryAfterS > MAX_WAIT_S) {
       this.text.textContent = message;
       return;
@@ -42,7 +46,7 @@ export class Problem {
     const due = performance.now() + waitS * 1000;
     this.timer = setInterval(() => {
       const leftS = (due - performance.now()) / 1000;
-      this.button.textContent = `Try now (${Math.max(0, Math.ceil(leftS))})`;
+      write(this.countdown, `(${Math.max(0, Math.ceil(leftS))})`);
       if (leftS <= 0) this.#tryAgain();
     }, 200);
   }

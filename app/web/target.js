@@ -2,6 +2,11 @@
 
 import { segmentAt, wordsOf } from "./spans.js";
 
+// Characters that give a paragraph its direction: letters and direction marks. Those from right to left are in blocks
+// of their own.
+const STRONG = /[\p{L}\u200e\u200f]/u;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
 export class Target {
   /**
    * onPoint(start | null): called with the offset of the word that is under the pointer or has the focus; null if there
@@ -11,6 +16,7 @@ export class Target {
   constructor(box, { onPoint, onChoose }) {
     this.box = box;
     this.words = new Map(); // offset -> element
+    this.focusedAt = 0; // the offset of the word that had the focus before a draft
     box.addEventListener("pointerover", (event) => onPoint(startOf(event.target)));
     box.addEventListener("pointerleave", () => onPoint(startOf(document.activeElement)));
     box.addEventListener("focusin", (event) => onPoint(startOf(event.target)));
@@ -24,12 +30,15 @@ export class Target {
 
   /** Show an incomplete translation. */
   showDraft(text) {
+    const hadFocus = this.#noteFocus();
     this.words.clear();
     this.box.textContent = text;
+    if (hadFocus) this.#focusBox();
   }
 
   /** Show a complete translation. isPlain: its words cannot be focused. */
   show(answer, language, { isPlain = false } = {}) {
+    const hadFocus = this.#noteFocus();
     this.words.clear();
     const pieces = document.createDocumentFragment();
     let at = 0;
@@ -43,13 +52,16 @@ export class Target {
     this.box.replaceChildren(pieces);
     const first = this.words.values().next().value;
     if (first) first.tabIndex = 0;
+    if (hadFocus && first) this.focus(this.focusedAt, { preventScroll: true });
+    else if (hadFocus) this.#focusBox();
+    if (document.activeElement !== this.box) this.box.removeAttribute("tabindex");
   }
 
-  /** Focus the last word that begins at an offset or before it; without one, the first word. */
-  focus(start) {
+  /** Focus the last word that begins at an offset or before it; without one, the first word. options: of `focus()`. */
+  focus(start, options = {}) {
     const words = [...this.words];
     const [, word] = words.findLast(([begin]) => begin <= start) ?? words[0] ?? [];
-    if (word) this.#enter(word);
+    if (word) this.#enter(word, options);
   }
 
   /** Mark the words at these offsets, and no others. */
@@ -80,7 +92,7 @@ export class Target {
 
   #move(from, key) {
     const words = [...this.words.values()];
-    const isRightToLeft = getComputedStyle(this.box).direction === "rtl";
+    const isRightToLeft = this.#isRightToLeft(startOf(from));
     const forward = isRightToLeft ? "ArrowLeft" : "ArrowRight";
     const backward = isRightToLeft ? "ArrowRight" : "ArrowLeft";
     const at = words.indexOf(from);
@@ -91,10 +103,31 @@ export class Target {
     return true;
   }
 
-  /** Focus a word and make it the only one that the Tab key reaches. */
-  #enter(word) {
+  /** Whether the paragraph of the word at an offset is written from right to left. */
+  #isRightToLeft(start) {
+    const text = this.box.textContent;
+    const [paragraph] = /.*/.exec(text.slice(text.lastIndexOf("\n", start) + 1));
+    const letter = STRONG.exec(paragraph)?.[0];
+    return letter ? RIGHT_TO_LEFT.test(letter) : getComputedStyle(this.box).direction === "rtl";
+  }
+
+  /** Focus a word and make it the only one that the Tab key reaches. options: of `focus()`. */
+  #enter(word, options = {}) {
     for (const other of this.words.values()) other.tabIndex = other === word ? 0 : -1;
-    word.focus();
+    word.focus(options);
+  }
+
+  /** Whether the box contains the focus. Note the offset of the word that has it. */
+  #noteFocus() {
+    const focused = document.activeElement;
+    this.focusedAt = startOf(focused) ?? this.focusedAt;
+    return this.box.contains(focused);
+  }
+
+  /** Focus the box while it has no words. Otherwise the focus would go to the start of the page. */
+  #focusBox() {
+    this.box.tabIndex = -1;
+    this.box.focus({ preventScroll: true });
   }
 }
 

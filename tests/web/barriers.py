@@ -29,7 +29,8 @@ ONE_OF_EACH_KIND = """() => {
 }"""
 
 
-# The contrast of text on the nearest opaque background; disabled and invisible text does not count.
+# The contrast of text on the nearest opaque background. The opacity of the text and of what is around it counts.
+# Disabled and invisible text does not.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const pixels = new Map();  // by color, because the canvas is slow and most elements share a few colours
@@ -56,14 +57,24 @@ CONTRASTS = """() => {
     }
     return [255, 255, 255, 255];
   };
+  const opacityOf = (element) => {
+    let opacity = 1;
+    for (let at = element; at; at = at.parentElement) opacity *= getComputedStyle(at).opacity;
+    return opacity;
+  };
+  const blend = (color, background, share) =>
+    color.slice(0, 3).map((value, channel) => share * value + (1 - share) * background[channel]);
   const hasText = (element) =>
     [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim()) ||
     (element.matches("textarea, input, select") && element.checkVisibility());
   return [...document.body.querySelectorAll("*")]
     .filter((element) => element.checkVisibility() && hasText(element))
-    .filter((element) => !element.closest(":disabled, .unseen, .mirror, .skip:not(:focus), noscript, option"))
+    .filter((element) => !element.closest(":disabled, [aria-disabled=true], noscript, option"))
+    .filter((element) => !element.closest(".unseen, .mirror, .skip:not(:focus)"))
     .map((element) => {
-      const [dark, light] = [pixel(getComputedStyle(element).color), backgroundOf(element)]
+      const background = backgroundOf(element);
+      const color = pixel(getComputedStyle(element).color);
+      const [dark, light] = [blend(color, background, (color[3] / 255) * opacityOf(element)), background]
         .map(luminance)
         .sort((one, other) => one - other);
       const name = element.id || element.className || element.parentElement.className || element.localName;

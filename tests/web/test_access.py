@@ -34,6 +34,11 @@ def test_no_barrier_in_any_state(open_ui: OpenUi, model_server: ServerProcess, w
     expect(ui["choices"].get_by_role("option").first).to_be_focused()
     assert barriers(ui) == []
     ui.page.keyboard.press("Escape")
+    ui.page.route("**/v1/translate/stream", lambda route: None)  # there is no answer
+    ui.type(STATION)
+    expect(ui["target"]).to_have_class("words stale")
+    ui.word("Bahnhof").first.hover()
+    assert barriers(ui) == []
     ui.type("x" * 5001)
     expect(ui["problem"]).to_be_visible()
     assert barriers(ui) == []
@@ -226,6 +231,41 @@ def test_from_right_to_left(ui: TranslatePage) -> None:
     words.first.focus()
     ui.page.keyboard.press("ArrowLeft")
     expect(words.nth(1)).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("It is late.\nשלום עולם", ["שלום ArrowLeft עולם", "עולם ArrowRight שלום", "Es ArrowRight ist"]),
+        ("שלום עולם\nIt is late.", ["שלום ArrowLeft עולם", "Es ArrowRight ist", "ist ArrowLeft Es"]),
+    ],
+    ids=["English first", "Hebrew first"],
+)
+def test_an_arrow_key_follows_the_direction_of_the_paragraph(
+    ui: TranslatePage, text: str, steps: list[str]
+) -> None:
+    ui.type(text)
+    expect(ui["target"]).to_contain_text("שלום")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    for step in steps:
+        word, key, following = step.split()
+        ui.word(word).focus()
+        ui.page.keyboard.press(key)
+        expect(ui.word(following)).to_be_focused()
+
+
+def test_the_mark_in_the_text_is_visible_in_forced_colours(
+    open_ui: OpenUi, model_server: ServerProcess
+) -> None:
+    """The browser then draws a background behind letters. The mirror is behind the text area."""
+    ui = open_ui(model_server, forced_colors="active").ready()
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui["beam"].focus()  # there is no caret in the text
+    before = ui["source"].screenshot()
+    ui.word("Bahnhof").hover()
+    assert ui.marked_in_source() == ["station"]
+    assert ui["source"].screenshot() != before
 
 
 def test_each_paragraph_has_the_direction_of_its_text(ui: TranslatePage) -> None:

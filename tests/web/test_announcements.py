@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.web.page_object import TranslatePage
@@ -55,7 +57,32 @@ def test_the_search_for_alternatives_is_announced(ui: TranslatePage) -> None:
     expect(ui["spoken"]).to_have_text("Looking for alternatives…")
 
 
-def test_a_change_of_the_sentence_is_announced(ui: TranslatePage) -> None:
+def test_a_sentence_chosen_with_a_button_is_announced(ui: TranslatePage) -> None:
+    """Its number is not announced before the translation, nor if a word of another sentence has the focus."""
     ui.type(f"Why?\n{STATION}")
     ui.shows(f"Warum?\n{STATION_DE}")
-    expect(ui.page.get_by_role("status").filter(has_text="1 of 2")).to_be_visible()
+    expect(ui["spoken"]).to_contain_text("Warum?")
+    expect(ui.page.get_by_role("status").filter(has_text="1 of 2")).to_have_count(0)
+    ui.word("Bahnhof").focus()
+    expect(ui["which"]).to_have_text("2 of 2")
+    expect(ui["spoken"]).to_contain_text("Warum?")
+    ui["previous"].click()
+    expect(ui["spoken"]).to_have_text("Sentence 1 of 2")
+
+
+def test_the_numbers_of_many_ignored_lines_are_few(ui: TranslatePage) -> None:
+    ui.page.get_by_text("Glossary", exact=True).click()
+    # A fill enters each line alone, and takes too long.
+    ui["terms"].evaluate(
+        "box => { box.value = 'station\\n'.repeat(6000); box.dispatchEvent(new Event('input')); }"
+    )
+    expect(ui["terms-hint"]).to_contain_text(
+        "Ignored lines: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 5,990 more. Write"
+    )
+
+
+def test_the_countdown_is_not_in_the_name_of_its_button(ui: TranslatePage) -> None:
+    ui.page.route("**/v1/translate/stream", lambda route: route.abort())
+    ui.type(STATION)
+    button = ui.page.get_by_role("button", name="Try now", exact=True)
+    expect(button).to_have_text(re.compile(r"^Try now \(\d+\)$"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -9,6 +11,8 @@ from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 
 LATE, LATE_DE = "It is late.", "Es ist spät."
+SHOWN_MS = 1500  # in clipboard.js
+NOT_COPIED = "Not copied: select the translation and press Ctrl+C"
 # As without HTTPS: there is no navigator.clipboard.
 PLAIN_HTTP = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
 DENIED = "navigator.clipboard.writeText = async () => { throw new DOMException('', 'NotAllowedError'); };"
@@ -27,6 +31,7 @@ def test_the_clipboard_has_the_text_without_its_style(
     ui.shows(LATE_DE)
     ui["copy"].click()
     expect(ui["copy"]).to_have_text("Copied")
+    expect(ui["spoken"]).to_have_text("Copied")
     ui["source"].evaluate(
         """box => box.addEventListener("paste", ({ clipboardData: data }) => {
           window.pasted = Object.fromEntries(data.types.map((type) => [type, data.getData(type)]));
@@ -44,5 +49,30 @@ def test_a_failed_copy_is_shown(open_ui: OpenUi, model_server: ServerProcess, sc
     ui.type(LATE)
     ui.shows(LATE_DE)
     ui["copy"].click()
-    expect(ui["copy"]).to_have_text("Not copied")
+    expect(ui["copy"]).to_have_text(NOT_COPIED)
+    expect(ui["spoken"]).to_have_text(NOT_COPIED)
+    ui.page.wait_for_timeout(SHOWN_MS + 200)
+    expect(ui["copy"]).to_have_text(NOT_COPIED)
+    ui["source"].click()
+    expect(ui["copy"]).to_have_text("Copy")
+
+
+def test_each_click_shows_its_own_result(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    """The time of the first one does not end the second one."""
+
+    def prepare(page: Page) -> None:
+        page.add_init_script("navigator.clipboard.writeText = async () => {};")
+
+    ui = open_ui(model_server, before=prepare).ready()
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    ui.page.clock.install()
+    ui.page.clock.pause_at(datetime.now(tz=UTC) + timedelta(hours=1))
+    for _ in range(2):
+        ui.page.clock.run_for(SHOWN_MS - 500)
+        ui["copy"].click()
+        expect(ui["copy"]).to_have_text("Copied")
+    ui.page.clock.run_for(SHOWN_MS - 500)
+    expect(ui["copy"]).to_have_text("Copied")
+    ui.page.clock.run_for(SHOWN_MS)
     expect(ui["copy"]).to_have_text("Copy")

@@ -12,6 +12,7 @@ from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
+CUE = b"1\n00:00:01,000 --> 00:00:02,000\nIt is late.\n"
 HOME, HOME_DE = (
     "It is late, and I would like to go home.",
     "Es ist spät, und ich möchte nach Hause gehen.",
@@ -121,6 +122,64 @@ def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
     expect(ui["choices"]).to_be_hidden()
 
 
+def test_a_new_translation_keeps_the_focus_at_its_word(ui: TranslatePage) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.type(f"{STATION}\n{STATION}")
+    ui.shows(f"{STATION_DE}\n{STATION_DE}")
+    ui.page.route("**/v1/translate/stream", hold)
+    with ui.page.expect_request("**/v1/translate/stream"):
+        ui.type(f"{STATION}\n{HOME}")
+    ui.word("Bahnhof").last.focus()
+    (request,) = held
+    request.continue_()
+    ui.shows(f"{STATION_DE}\n{HOME_DE}")
+    expect(ui["target"].locator(".word:focus")).to_have_text("spät")
+    expect(ui["target"].locator(".word[tabindex='0']")).to_have_text("spät")
+    expect(ui["which"]).to_have_text("2 of 2")
+    assert ui.marked_in_source() == ["late"]
+
+
+@pytest.mark.parametrize("is_plain", [True, False], ids=["without words", "with words"])
+def test_a_draft_keeps_the_focus_in_the_box(ui: TranslatePage, *, is_plain: bool) -> None:
+    """Without words, the box itself has the focus."""
+    focused = ui.page.evaluate(
+        """async (isPlain) => {
+          const { Target } = await import("./assets/target.js");
+          const box = document.createElement("div");
+          document.body.append(box);
+          const target = new Target(box, { onPoint() {}, onChoose() {} });
+          const text = "Ja, gut so.";
+          const answer = { text, segments: [{ target: { start: 0, end: text.length } }] };
+          const nameOf = (element) => (element === box ? "the box" : element.textContent);
+          target.show(answer, "de");
+          target.focus(4);
+          const names = [nameOf(document.activeElement)];
+          for (const draft of ["Ja", "Ja, gut"]) {
+            target.showDraft(draft);
+            names.push(nameOf(document.activeElement));
+          }
+          target.show(answer, "de", { isPlain });
+          return [...names, nameOf(document.activeElement), box.hasAttribute("tabindex")];
+        }""",
+        is_plain,
+    )
+    last = ["the box", True] if is_plain else ["gut", False]
+    assert focused == ["gut", "the box", "the box", *last]
+
+
+def test_a_new_translation_does_not_take_the_focus(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui["source"].focus()
+    ui.type(HOME)
+    ui.shows(HOME_DE)
+    expect(ui["source"]).to_be_focused()
+
+
 def test_the_focus_of_the_text_is_visible_in_forced_colours(
     open_ui: OpenUi, model_server: ServerProcess
 ) -> None:
@@ -128,3 +187,74 @@ def test_the_focus_of_the_text_is_visible_in_forced_colours(
     ui = open_ui(model_server, forced_colors="active").ready()
     ui["source"].focus()
     assert ui["source"].evaluate("box => getComputedStyle(box).outline").endswith(" solid 2px")
+
+
+def test_a_button_of_a_file_keeps_the_focus_while_the_file_waits(ui: TranslatePage) -> None:
+    """During an automatic retry, and while the server works."""
+    held: list[Route] = []
+
+    def refuse_once(route: Route) -> None:
+        held.append(route)
+        if len(held) == 1:
+            route.fulfill(status=503, headers={"retry-after": "3"}, json={"error": "Not ready"})
+
+    ui.page.route("**/translate_file", refuse_once)
+    ui.open_file("film.srt", CUE)
+    expect(ui["problem-text"]).to_contain_text("Trying again in 3 s.")
+    ui["document-close"].focus()
+    expect(ui["document-state"]).to_have_text("Translating film.srt into German…")
+    expect(ui["document-close"]).to_be_focused()
+    ui.page.wait_for_timeout(100)
+    held[1].continue_()
+    expect(ui["download"]).to_be_visible()
+    expect(ui["document-close"]).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("broken.json", b'{"a": '), ("empty.txt", b""), ("question.txt", STATION.encode())]
+)
+def test_the_focus_of_a_file_that_is_removed_goes_to_the_text(
+    open_ui: OpenUi, model_server: ServerProcess, name: str, content: bytes
+) -> None:
+    """The file waits for the models, and is refused or shown as a text then."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui = open_ui(model_server, before=lambda page: page.route("**/v1/models", hold, times=1))
+    ui.open_file(name, content)
+    ui["document-close"].focus()
+    ui.page.wait_for_timeout(100)
+    held[0].continue_()
+    expect(ui["document"]).to_be_hidden()
+    expect(ui["source"]).to_be_focused()
+
+
+def refuse_key(ui: TranslatePage) -> None:
+    """The next text is refused: the server was restarted with keys."""
+    refusal = {"error": {"code": "unauthorized", "message": "x", "request_id": "1"}}
+    ui.page.route("**/v1/translate/stream", lambda route: route.fulfill(status=401, json=refusal), times=1)
+
+
+def test_a_key_that_is_accepted_returns_the_focus_to_the_text(ui: TranslatePage) -> None:
+    """The form for the key disappears."""
+    refuse_key(ui)
+    ui.type(STATION)
+    expect(ui["problem-text"]).to_have_text("This server requires an API key.")
+    ui["key"].fill("any")
+    ui["key"].press("Enter")
+    ui.shows(STATION_DE)
+    expect(ui["key-form"]).to_be_hidden()
+    expect(ui["source"]).to_be_focused()
+
+
+def test_a_refused_key_does_not_take_the_focus_from_a_text(ui: TranslatePage) -> None:
+    """The next keys would go into the field of the key."""
+    refuse_key(ui)
+    ui["source"].press_sequentially("Where is")
+    expect(ui["key"]).to_be_visible()
+    ui.page.keyboard.type(" the station?")
+    expect(ui["source"]).to_have_value(STATION)
+    ui.shows(STATION_DE)
+    assert ui["key"].input_value() == ""

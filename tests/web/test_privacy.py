@@ -132,3 +132,5 @@ def test_no_text_is_stored(ui: TranslatePage) -> None:
         }"""
     )
     assert stored == [0, 0, "", f"{ui.url}/", 0]
+    kept = {"source": "en", "target": "de", "beam": "4"}
+    assert ui.page.evaluate("() => history.state") == kept

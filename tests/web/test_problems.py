@@ -21,12 +21,18 @@ LONG_KEY = "correct-horse-battery"
 SENTENCE = "Anna sees."
 CUE = f"1\n00:00:01,000 --> 00:00:02,000\n{SENTENCE}\n"
 WAITS = "film.srt waits until the server accepts it."
-NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pending_sentences": 2}
+TOO_LONG = "The text is longer than the 5,000 characters that this server accepts."
+NARROW: dict[str, object] = {
+    "max_items": 1,
+    "max_request_sentences": 2,
+    "max_pending_sentences": 2,
+    "files_enabled": False,
+}
 
 
 @pytest.fixture(scope="module")
 def narrow_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
-    """A server that accepts two sentences at a time and hangs while `hang_file` exists."""
+    """A server that accepts two sentences at a time, accepts no files, and hangs while `hang_file` exists."""
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], NARROW) as server:
         yield server.ready()
 
@@ -51,12 +57,33 @@ def seconds_until_retry(ui: TranslatePage) -> int:
 
 def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
     ui.type("😀" * 5001)
-    expect_problem(ui, "The text is longer than the 5,000 characters that this server accepts.")
+    expect(ui["problem-text"]).to_have_text(f"{TOO_LONG} Shorten it, or open it as a file.")
     expect(ui["count"]).to_have_text("5,001 / 5,000")
     assert ui.posted == []
     ui.type("It is late.")
     expect(ui["problem"]).to_be_hidden()
     ui.shows("Es ist spät.")
+
+
+@pytest.mark.parametrize("size", [(390, 664), (1180, 860)], ids=["phone", "desktop"])
+def test_a_message_is_in_the_window_also_below_a_long_text(
+    open_ui: OpenUi, narrow_server: ServerProcess, size: tuple[int, int]
+) -> None:
+    """It does not hide the end of the text. Without files, none is advised."""
+    ui = open_ui(narrow_server, viewport={"width": size[0], "height": size[1]}).ready()
+    ui.type("It is late. " * 450)
+    ui["source"].press("Control+End")
+    ui["source"].press("x")
+    expect(ui["problem-text"]).to_have_text(f"{TOO_LONG} Shorten it.")
+    text, message = ui["source"].bounding_box(), ui["problem"].bounding_box()
+    assert text is not None
+    assert message is not None
+    assert message["y"] + message["height"] <= size[1]
+    assert text["y"] + text["height"] <= message["y"]
+    ui["source"].press("Control+Home")
+    message = ui["problem"].bounding_box()
+    assert message is not None
+    assert 0 < message["y"] < message["y"] + message["height"] <= size[1]
 
 
 def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
@@ -169,6 +196,8 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: 
     for wrong in ("wrong horse", f"\u200b{KEY}"):  # no header can carry the second
         enter(ui, wrong)
         expect_problem(ui, "The API key is wrong.")
+    enter(ui, "  ")
+    expect(ui["problem-text"]).to_have_text("Enter the API key.")
     enter(ui, KEY)
     ui.ready().type(SENTENCE)
     ui.shows(SENTENCE)

@@ -1,0 +1,11 @@
+// Says that the page does not work if one of its modules fails before the page is loaded, or cannot be loaded itself.
+"use strict";
+{
+  const tell = ({ target }) => {
+    if (target !== window && target.type !== "module") return; // such as a picture
+    document.getElementById("problem").hidden = false;
+    document.getElementById("problem-text").textContent = "The page could not be loaded. Reload it.";
+  };
+  addEventListener("error", tell, true); // the event of an element does not bubble
+  addEventListener("load", () => removeEventListener("error", tell, true));
+}
