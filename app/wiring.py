@@ -37,7 +37,8 @@ def usage(settings: Settings) -> Usage:
         try:
             return Usage(RedisUsageStore(settings.usage_redis_url.get_secret_value()))
         except ValueError as error:
-            raise SettingsError(["TRANSDUCE_USAGE_REDIS_URL: it is no URL of a Redis server"]) from error
+            problem = "it is no URL of a Redis server, or has a wrong option or database"
+            raise SettingsError([f"TRANSDUCE_USAGE_REDIS_URL: {problem}"]) from error
     try:
         return Usage(None if settings.usage_path is None else SqliteUsageStore(settings.usage_path))
     except UsageStoreError as error:

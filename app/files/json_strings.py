@@ -26,7 +26,8 @@ _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*+\\/")
 # An escaped `<`, `>`, `&` or `'`. A page that holds the JSON may need the escape: `</script>` ends a script.
 _ESCAPED_MARKUP = re.compile(r"(?<!\\)(?:\\\\)*+(\\u00(2[67]|3[CcEe]))")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<attributes>\s[^<>]*)?/?>")
-_ATTRIBUTE = re.compile(r"\s[A-Za-z][\w:.-]*+=")
+# An attribute with a value. One that follows others without a value has quotes, because `<your value for x=1>` is text.
+_ATTRIBUTE = re.compile(r"(?:\s++[A-Za-z][\w:.-]*+)*?\s++[A-Za-z][\w:.-]*+=[\"']|\s++[A-Za-z][\w:.-]*+=")
 # Elements of HTML whose tag alone is markup. Other names may be variables, as in `Usage: tool <file> <output>`.
 _NAMES_OF_HTML = """
     a b big blockquote br dd del div dl dt em font h1 h2 h3 h4 h5 h6 hr i img ins kbd li ol p pre s small span strike
@@ -91,7 +92,7 @@ def _is_html(text: str) -> bool:
     for tag in _TAG.finditer(text):
         name = tag["name"].lower()
         names[tag["close"]].add(name)
-        if name in _HTML_NAMES or tag.group().endswith("/>") or _ATTRIBUTE.search(tag["attributes"] or ""):
+        if name in _HTML_NAMES or tag.group().endswith("/>") or _ATTRIBUTE.match(tag["attributes"] or ""):
             return True
     return not names[""].isdisjoint(names["/"])
 

@@ -84,14 +84,18 @@ class RedisUsageStore:
 
 
 def _check(url: str, redis: Redis) -> None:
-    """Raise ValueError for what `Redis.from_url` ignores, or notices only at the first command."""
+    """Raise ValueError, without the URL, for what `Redis.from_url` ignores or notices only at the first command."""
+    from redis.exceptions import RedisError
+
     parts, pool = urlsplit(url), redis.connection_pool
-    if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
+    database = parts.path.strip("/")
+    if parts.scheme != "unix" and database and not database.isdecimal():
         raise ValueError("the database is not a number")
     try:
         pool.connection_class(**pool.connection_kwargs)  # it does not connect
-    except TypeError as error:
-        raise ValueError("an option is unknown") from error
+        redis.get_encoder().encode("")  # type: ignore[no-untyped-call]
+    except (TypeError, LookupError, RedisError) as error:
+        raise ValueError("an option is unknown or has no valid value") from error
 
 
 def _hash(kind: str, start: int) -> str:

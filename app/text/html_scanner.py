@@ -30,9 +30,7 @@ _COMMENT_END = re.compile(r"--!?>")
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
 # Elements whose content has no markup, up to their own closing tags. ASCII, because "\u017f" is no "s" here.
 _STYLE_END = re.compile(r"</style(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
-_SCRIPT_MARK = re.compile(
-    r"<!--(?P<empty>-*>)?|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII
-)
+_SCRIPT_MARK = re.compile(r"<!--(?!-*>)|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
 # The attributes that are read.
 _READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content"})
 
@@ -83,8 +81,8 @@ def _script_end(text: str, position: int) -> int:
     """
     is_commented = is_nested = False
     for mark in _SCRIPT_MARK.finditer(text, position):
-        if mark.group().startswith("<!"):
-            is_commented |= not mark["empty"]
+        if mark.group() == "<!--":
+            is_commented = True
         elif mark.group() == "-->":
             is_commented = is_nested = False
         elif not mark["close"]:

@@ -41,6 +41,10 @@ _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr
 )
 _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _SPACES = "\u00a0\u2009\u202f "
+# Characters that may come before the first word of a text. `.NET 5.0` has another one.
+_OPENING = (
+    "\t\n\r \u00a0\u202f\"'([{\u2018\u201a\u201c\u201e\u00ab\u2039*+-\u2013\u2014\u2022\u00b7\u00bf\u00a1"
+)
 # The most characters before the first word of a text. The limit keeps the time linear.
 MAX_MARKS = 40
 # The word before a number, with at most two other characters in between.
@@ -66,20 +70,21 @@ _IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 _CURRENCY_BEFORE = re.compile(
     r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + _SPACES + r"]?$"
 )
-_UNIT_AFTER = re.compile(
-    r"[" + _SPACES + r"]?(?:[%‰°$€£¥₽₺₴₹]|[mgtlWVмгтл](?![^\W_]|['\u2019.])|(?i:"
-    r"[kcmdµ]m[²³23]?|m[²³23]|ha|[kmµ]g|[cdmh]l|[kmgt]w|[kmgt]?wh|kv|[kmgt]i?b|[kmg]?hz|km/h|[ксм]м[²³]?|м[²³]|[км]г"
+_UNIT = (
+    r"(?i:[kcmdµ]m[²³23]?|m[²³23]|ha|[kmµ]g|[cdmh]l|[kmgt]w|[kmgt]?wh|kv|[kmgt]i?b|[kmg]?hz|km/h|[ксм]м[²³]?|м[²³]|[км]г"
     r"|га|квт"
     r"|eur(?:os?|oa)?|usd|gbp|chf|pln|czk|rub|uah|sek|nok|dkk|kr|zł|kč|tl|dollars?|dol[aá]r\w*|złot\w+|korun\w*|kron\w+"
     r"|per ?cent|руб\w*|грн|гривен\w*|гривн\w+|доллар\w*|долар\w*|евро|євро"
-    r"|mil\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_]))"
+    r"|million\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_])"
 )
-# What shows, before or after it, that a number like 12.30 is no time. Words that only begin like a unit do not.
+_UNIT_AFTER = re.compile(
+    rf"[{_SPACES}]?(?:[%‰°$€£¥₽₺₴₹]|[mgtlWVмгтл](?![^\W_]|['\u2019.])|{_UNIT}|(?i:mil\w*)(?![^\W_]))"
+)
+# What shows, before or after it, that a number like 12.30 is no time: `at 9.30 Miller` and `at 7.30 $5` have times.
 _PRICE_BEFORE = re.compile(_CURRENCY_BEFORE.pattern.removesuffix("$") + r"(?:[\d.,]+ (?:to|and|or) )?$")
 _AMOUNT_AFTER = re.compile(
-    r"(?: (?:to|and|or) [\d.,]*\d)?[" + _SPACES + r"]?(?:[%‰°]|[$€£](?! ?\d)"
-    r"|(?:[kcm]?m|[km]?g|[cm]?l|[kMG]?W|kWh|V|[kMGT]B|[kMG]?Hz|EUR|USD|GBP|CHF|percent|per cent|[mbtr]+illions?|euros?"
-    r"|dollars?|pounds?|cents?)\b)"
+    rf"(?: (?:to|and|or) [\d.,]*\d)?[{_SPACES}]?(?:[%‰°]|[$€£¥₽₺₴₹](?! ?\d)|[WV](?![^\W_]|['\u2019.])"
+    rf"|[mgtl](?![^\W_]|['\u2019])|{_UNIT}|(?:[bt]illions?|pounds?|cents?)(?![^\W_]))"
 )
 # A time such as 12.30, and the words that come before times.
 _TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
@@ -199,7 +204,7 @@ def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
         return not text[: match.start()].strip() and following[:1].isspace() and following[1:].isupper()
     if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()) and not _is_amount(text, match):
         return True
-    return _is_numbered(word) or (word[0].isupper() and not _is_first(text, match, before.start()))
+    return _is_numbered(word) or (word[0].isupper() and not _is_first(text, before.start()))
 
 
 def _is_amount(text: str, match: re.Match[str]) -> bool:
@@ -208,7 +213,6 @@ def _is_amount(text: str, match: re.Match[str]) -> bool:
     return before is not None or _AMOUNT_AFTER.match(text, match.end()) is not None
 
 
-def _is_first(text: str, match: re.Match[str], start: int) -> bool:
-    """Whether the word at `start` begins the text. If the number has a unit, marks such as quotes may be before it."""
-    head = text[:start] if start <= MAX_MARKS else "x"
-    return not head.strip() or (_has_unit(text, match) and not any(map(str.isalnum, head)))
+def _is_first(text: str, start: int) -> bool:
+    """Whether the word at `start` begins the text: before it are only white space, quotes, brackets and bullets."""
+    return start <= MAX_MARKS and not text[:start].strip(_OPENING)

@@ -44,6 +44,8 @@ def test_latin_1_in_a_catalogue_is_latin_1() -> None:
         ('<input  type="text"> here', True),
         ('<input required type="email"> here', True),
         ("<file y> & <a1 z> = x", False),
+        ("Replace <your value for x=1> here", False),
+        ("Usage: run <file> <mode or key=value>", False),
         ("Tom &amp; Jerry", True),
         ("Tom&#39;s", True),
         ("Tom&#x2019;s", True),

@@ -74,6 +74,10 @@ def test_redis_may_have_another_clock(redis: RedisServer, hours: int) -> None:
         "redis://127.0.0.1:1/0?unknown=1",
         "redis://127.0.0.1:1/0?ssl_cert_reqs=none",  # an option of rediss:// only
         "redis://127.0.0.1:1/quota",
+        "redis://127.0.0.1:1/\u00b2",
+        "redis://127.0.0.1:1/0?protocol=9",
+        "redis://127.0.0.1:1/0?encoding=unknown",
+        "rediss://127.0.0.1:1/0?ssl_cert_reqs=unknown",
         "redis://127.0.0.1:1/0?db=x",
         "redis://127.0.0.1:port/0",
     ],

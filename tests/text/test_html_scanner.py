@@ -54,6 +54,7 @@ def test_events_of_markup_and_text(text: str, expected: list[tuple[str, str, str
         "<!-- <script></script> <SCRIPT ></SCRIPT > --> a <script>",
         "<!--><script>",
         "<!---><script>",
+        "<!-- a <!--> <script> x",
         "<scripts> <!-- <!-- -->",
         "'</\u017fcript>'",
         "",

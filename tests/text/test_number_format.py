@@ -28,6 +28,23 @@ from app.text.spacing import clamp_to_clause, closing_marks_start, kept_position
             "It fell from $12,50 to 10,20 and rose to 11,30 dollars",
         ),
         ("from 1.50 to 2.50 m", "from 1,50 to 2,50 m"),
+        (
+            "The plot grew to 2.50 m. It rose to 12.50 km\u00b2.",
+            "The plot grew to 2,50 m. It rose to 12,50 km\u00b2.",
+        ),
+        (
+            "It fell from 12.50 MWh to 14.20 MWh and to 2.50 Euros",
+            "It fell from 12,50 MWh to 14,20 MWh and to 2,50 Euros",
+        ),
+        (
+            "rose to 12.50 PLN or to \u20b912.50, around 3.50 million",
+            "rose to 12,50 PLN or to \u20b912,50, around 3,50 million",
+        ),
+        (
+            '"Around 3.5 times as many people came," he said.',
+            '"Around 3,5 times as many people came," he said.',
+        ),
+        ("- About 2.5 times", "- About 2,5 times"),
     ],
 )
 def test_quantities_follow_the_target(text: str, expected: str) -> None:
@@ -42,8 +59,9 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
         "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
         "open for 3.5 h", "3.5 hrs", "it closes 10.30 pm",
         "The train to Munich leaves at 10.30 Milan time.", "At 9.30 Miller called.", "Open until 5.30 Milk bar",
-        "Doors at 7.30 \u00a35 on the door", "from 12.30 to 14.30 daily", '"Windows 8.1 is old," he said.',
-        "(Python 3.11 is out.)", "... Java 1.8 runs", f"{'(' * 50}About 3.5 percent)",
+        "Doors at 7.30 \u00a35 on the door", "from 12.30 to 14.30 daily", "At 9.30 W. Smith called.",
+        ".NET 5.0 is out", "... Java 1.8 runs",
+        f"{'(' * 50}About 3.5 percent)",
     ],
 )  # fmt: skip
 def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
