@@ -28,6 +28,8 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
 )
 # Only in the checkpoint of an imported model. Its targets may have another SentencePiece model than its sources.
 TARGET_TOKENIZER = "target.spm"
+_REQUIRED = frozenset({WEIGHTS, CONFIG, TOKENIZER})
+_ALL_FILES = _REQUIRED | {OPTIMIZER, STATE, TARGET_TOKENIZER}
 
 
 class CheckpointError(ValueError):
@@ -90,8 +92,8 @@ def finish_writes(run: Path) -> None:
 def check_output(output: Path) -> Path:
     """The folder that `save` may write or replace. Behind a symbolic link it is the link's folder: the link stays.
 
-    Raises CheckpointError if the folder is neither new, empty nor a checkpoint, for `.` and `..`, and for a link that
-    leads to itself.
+    Raises CheckpointError if the folder is neither new, empty nor a checkpoint without other files, for `.` and `..`,
+    and for a link that leads to itself.
     """
     if output.name in ("", ".."):
         raise CheckpointError(f"{output} cannot be replaced: name another folder")
@@ -99,16 +101,18 @@ def check_output(output: Path) -> Path:
     if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
         raise CheckpointError(f"{output} cannot be resolved: the symbolic link {loop} leads to itself")
     if folder.exists() and not _is_replaceable(folder):
-        raise CheckpointError(f"{output} exists and is not a checkpoint: it is left as it is")
+        raise CheckpointError(
+            f"{output} exists and is not a checkpoint, or has other files: it is left as it is"
+        )
     return folder
 
 
 def _is_replaceable(folder: Path) -> bool:
-    """Whether a folder is empty, or has the files of a checkpoint and is no run."""
+    """Whether a folder is empty, or has the files of a checkpoint and no other ones."""
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
-    return not names or (names >= {WEIGHTS, CONFIG, TOKENIZER} and not step_folders(folder))
+    return not names or _REQUIRED <= names <= _ALL_FILES
 
 
 def _write_file(path: Path, content: bytes | Mapping[str, Tensor] | Path) -> None:

@@ -214,7 +214,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from itertools import islice, product
 
     from model.corpus import read_data
-    from model.evaluate import Beam, score, translate
+    from model.evaluate import encode_texts, score, translate_encoded
     from model.loading import load_with_tokenizers
     from model.trainer import set_num_threads
 
@@ -235,20 +235,17 @@ def run_evaluate(args: argparse.Namespace) -> int:
             raise ValueError(f"{specification} holds no pair")
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         try:
-            found = translate(
-                model,
-                tokenizer,
-                sources,
-                beam_size=Beam(args.beam_size, args.alpha),
-                tag=direction.tag,
-                target_tokenizer=target_tokenizer,
-            )
+            encoded = encode_texts(model, tokenizer, sources, direction.tag)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+        found = translate_encoded(
+            model, encoded, target_tokenizer, beam_size=args.beam_size, alpha=args.alpha
+        )
         scores = score(found, references)
         if args.json:
             row = {"test_set": name, "num_pairs": len(pairs), "beam_size": args.beam_size}
-            print(json.dumps(row | dataclasses.asdict(scores)))
+            of_beam = {"alpha": args.alpha} if args.beam_size > 1 else {}
+            print(json.dumps(row | of_beam | dataclasses.asdict(scores)))
         else:
             print(f"{name}: BLEU {scores.bleu:.2f} ({scores.bleu_signature})")
             print(f"{name}: chrF {scores.chrf:.2f} ({scores.chrf_signature})")

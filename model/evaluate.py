@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -19,13 +18,6 @@ from model.transformer import Transformer, padding_mask
 
 # Subwords. "maximum output length during inference to input length + 50" (section 6.1).
 EXTRA_TARGET_LENGTH = 50
-
-
-class Beam(NamedTuple):
-    """The size of a beam, and the alpha of its length penalty (Wu et al. 2016)."""
-
-    size: int
-    alpha: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -68,65 +60,14 @@ def greedy_batch(
     return [[token for token in row[1:] if token not in (EOS_ID, PAD_ID)] for row in target.tolist()]
 
 
-def translate_greedily(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    *,
-    tag: str | None = None,
-    target_tokenizer: Tokenizer | None = None,
-) -> list[str]:
-    """Greedy translations in the order of the texts, decoded in batches of similar lengths.
-
-    tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
-    vocabulary. Raises as `translate`.
-    """
-    target_tokenizer = target_tokenizer or tokenizer
-    encoded = _encoded(model, tokenizer, texts, tag)
-    order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
-    translations = [""] * len(texts)
-    for start in range(0, len(order), 64):
-        chosen = order[start : start + 64]
-        longest = max(len(encoded[index].ids) for index in chosen)
-        limit = min(model.config.max_length - 1, longest + EXTRA_TARGET_LENGTH)
-        found = greedy_batch(model, [encoded[index].ids for index in chosen], max_target_length=limit)
-        for index, ids in zip(chosen, found, strict=True):
-            translations[index] = target_tokenizer.decode(ids, encoded[index].verbatim_spans).text
-    return translations
-
-
-def translate(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    *,
-    beam_size: int | Beam,
-    tag: str | None = None,
-    target_tokenizer: Tokenizer | None = None,
-) -> list[str]:
-    """Translations by greedy search in batches if beam_size is 1, otherwise by beam search, sentence by sentence.
-
-    tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
-    vocabulary. Raises TokenizerError if the vocabulary lacks the tag, and for a text that `Tokenizer.encode` refuses.
-    Raises ValueError for a text that is longer than the model's positions. No text is translated before the check.
-    """
-    size, alpha = beam_size if isinstance(beam_size, Beam) else Beam(beam_size)
-    if size == 1:
-        return translate_greedily(model, tokenizer, texts, tag=tag, target_tokenizer=target_tokenizer)
-    target_tokenizer = target_tokenizer or tokenizer
-    translations = []
-    all_encoded = _encoded(model, tokenizer, texts, tag)
-    for encoded in tqdm(all_encoded, desc="translate", unit=" sentences", disable=None):
-        limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
-        best, *_ = beam_search(model, encoded.ids, beam_size=size, max_target_length=limit, alpha=alpha)
-        translations.append(target_tokenizer.decode(best.ids, encoded.verbatim_spans).text)
-    return translations
-
-
-def _encoded(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], tag: str | None
+def encode_texts(
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], tag: str | None = None
 ) -> list[Encoded]:
-    """The subwords of each text. Raises as `translate`."""
+    """The subwords of each text. tag: the subword before each source, if the model has one.
+
+    Raises TokenizerError if the vocabulary lacks the tag, and for a text that `Tokenizer.encode` refuses. Raises
+    ValueError for a text that is longer than the model's positions.
+    """
     encoded = []
     longest = model.config.max_length
     if tag is not None:
@@ -142,6 +83,74 @@ def _encoded(
             )
         encoded.append(one)
     return encoded
+
+
+def translate_encoded(
+    model: Transformer,
+    sources: Sequence[Encoded],
+    target_tokenizer: Tokenizer,
+    *,
+    beam_size: int,
+    alpha: float = 0.6,
+) -> list[str]:
+    """Translations by greedy search in batches if beam_size is 1, otherwise by beam search, sentence by sentence.
+
+    target_tokenizer: the vocabulary of the targets. alpha: that of a beam's length penalty (Wu et al. 2016).
+    """
+    if beam_size == 1:
+        return _translate_in_batches(model, sources, target_tokenizer)
+    translations = []
+    for encoded in tqdm(sources, desc="translate", unit=" sentences", disable=None):
+        limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
+        best, *_ = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit, alpha=alpha)
+        translations.append(target_tokenizer.decode(best.ids, encoded.verbatim_spans).text)
+    return translations
+
+
+def _translate_in_batches(
+    model: Transformer, sources: Sequence[Encoded], target_tokenizer: Tokenizer
+) -> list[str]:
+    """Greedy translations in the order of the sources, decoded in batches of similar lengths."""
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index].ids))
+    translations = [""] * len(sources)
+    for start in range(0, len(order), 64):
+        chosen = order[start : start + 64]
+        longest = max(len(sources[index].ids) for index in chosen)
+        limit = min(model.config.max_length - 1, longest + EXTRA_TARGET_LENGTH)
+        found = greedy_batch(model, [sources[index].ids for index in chosen], max_target_length=limit)
+        for index, ids in zip(chosen, found, strict=True):
+            translations[index] = target_tokenizer.decode(ids, sources[index].verbatim_spans).text
+    return translations
+
+
+def translate(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    beam_size: int,
+    tag: str | None = None,
+    target_tokenizer: Tokenizer | None = None,
+) -> list[str]:
+    """Translations of texts, as `translate_encoded` makes them with its default alpha.
+
+    tag: the subword before each source, if the model has one. target_tokenizer: None if sources and targets have one
+    vocabulary. Raises as `encode_texts`.
+    """
+    encoded = encode_texts(model, tokenizer, texts, tag)
+    return translate_encoded(model, encoded, target_tokenizer or tokenizer, beam_size=beam_size)
+
+
+def translate_greedily(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    tag: str | None = None,
+    target_tokenizer: Tokenizer | None = None,
+) -> list[str]:
+    """As `translate` with a beam of 1."""
+    return translate(model, tokenizer, texts, beam_size=1, tag=tag, target_tokenizer=target_tokenizer)
 
 
 def greedy_bleu(

@@ -216,9 +216,6 @@ def run_train(args: argparse.Namespace) -> int:
         # cuDNN's attention builds a plan for each shape, and nearly every batch has another shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     set_num_threads(args.threads)
-    if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
-        print(f"transduce train: {args.run} holds a run already: --resume continues it", file=sys.stderr)
-        return 1
     check_file(args.tokenizer)
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
@@ -230,6 +227,7 @@ def run_train(args: argparse.Namespace) -> int:
                 args.run.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(args.run / ".lock", args.run))
                 checkpoint.finish_writes(args.run)
+                _check_run(args)
             batches, dev = batches_of(args, tokenizer, model.config)
         torch.manual_seed(args.seed)
         trainer = Trainer(
@@ -260,6 +258,14 @@ def _check_options(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
         )
+
+
+def _check_run(args: argparse.Namespace) -> None:
+    """Raise CheckpointError if the folder has checkpoints and --resume is not given. The caller has the run's lock."""
+    from model.checkpoint import CheckpointError, step_folders
+
+    if not args.resume and step_folders(args.run):
+        raise CheckpointError(f"{args.run} holds a run already: --resume continues it")
 
 
 def _device(name: str) -> str:
@@ -309,8 +315,8 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
 def _check_vocabulary(start: Path, tokenizer: Path) -> None:
     """Raise CheckpointError if an id is another subword in `tokenizer` than in the checkpoint `start`.
 
-    Tags and other symbols may differ: `transduce tokenizer --start-from` puts tags in the places of rare subwords. The
-    weights of a bundle have the bundle's source.spm. A checkpoint without a tokenizer is not compared.
+    A new tag may have the place of a subword: `transduce tokenizer --start-from` puts tags in the places of rare
+    subwords. The weights of a bundle have the bundle's source.spm. A checkpoint without a tokenizer is not compared.
     """
     from model.checkpoint import TOKENIZER, CheckpointError
     from model.imported import read_sentencepiece
@@ -320,8 +326,9 @@ def _check_vocabulary(start: Path, tokenizer: Path) -> None:
         return
     pieces = [read_sentencepiece(file).pieces for file in (own, tokenizer)]
     for number, (old, new) in enumerate(zip(*pieces, strict=False)):
-        is_symbol = {old.type, new.type} & {new.CONTROL, new.USER_DEFINED}
-        if old.piece != new.piece and not is_symbol:
+        symbols = {new.CONTROL, new.USER_DEFINED}
+        is_new_tag = new.type in symbols and old.type not in symbols
+        if old.piece != new.piece and not is_new_tag:
             raise CheckpointError(
                 f"{tokenizer} has the subword {new.piece!r} as number {number}, the weights of {start} have "
                 f"{old.piece!r}"

@@ -26,13 +26,17 @@ def combining_marks() -> str:
 
 @cache
 def letters_pattern() -> str:
-    """Return a regular expression for letters, with the marks and joiners after each of them."""
+    """Return a regular expression for letters, with the marks and joiners after each of them.
+
+    Its group and that of `word_pattern` are not possessive, because CPython before 3.11.5 does not restore the position
+    of a possessive group whose last repetition fails (gh-106052).
+    """
     # The lookahead saves time, because most words end before an ASCII character.
     marks = rf"(?![\x00-\x7f])[{combining_marks()}{_JOINERS}]++"
-    return rf"{_LETTERS}++(?:{marks}{_LETTERS}*+)*+"
+    return rf"{_LETTERS}++(?:{marks}{_LETTERS}*+)*"
 
 
 @cache
 def word_pattern() -> str:
     """Return a regular expression for a word, which may have apostrophes and hyphens between its letters."""
-    return rf"{letters_pattern()}(?:['’-]{letters_pattern()})*+"
+    return rf"{letters_pattern()}(?:['’-]{letters_pattern()})*"

@@ -16,15 +16,15 @@ from app.files.encoding import decode
 from app.files.references import has_reference
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
-# The content of a quoted string, with escapes. The group is not possessive: see app.text.number_check.
+# The content of a quoted string, with escapes.
 INSIDE_QUOTES = r'[^"\\]*+(?:\\.[^"\\]*+)*'
 _TOKEN = re.compile(rf'"{INSIDE_QUOTES}"|[^\s"]')
 _COLON = re.compile(r"\s*:")
 # An escaped character beyond ASCII, and an escaped slash. Before each is an even number of backslashes.
-_ESCAPED_CHARACTER = re.compile(r"(?<!\\)(?:\\\\)*+\\u(?!00[0-7])")
-_ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*+\\/")
+_ESCAPED_CHARACTER = re.compile(r"(?<!\\)(?>(?:\\\\)*)\\u(?!00[0-7])")
+_ESCAPED_SLASH = re.compile(r"(?<!\\)(?>(?:\\\\)*)\\/")
 # An escaped `<`, `>`, `&` or `'`. A page that holds the JSON may need the escape: `</script>` ends a script.
-_ESCAPED_MARKUP = re.compile(r"(?<!\\)(?:\\\\)*+(\\u00(2[67]|3[CcEe]))")
+_ESCAPED_MARKUP = re.compile(r"(?<!\\)(?>(?:\\\\)*)(\\u00(2[67]|3[CcEe]))")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<attributes>\s[^<>]*)?/?>")
 # An attribute with a value. One that follows others without a value has quotes, because `<your value for x=1>` is text.
 _ATTRIBUTE = re.compile(r"(?:\s++[A-Za-z][\w:.-]*+)*?\s++[A-Za-z][\w:.-]*+=[\"']|\s++[A-Za-z][\w:.-]*+=")

@@ -30,7 +30,7 @@ _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "
     "\v": "\\v",
 }
 # The header is the first entry with an empty msgid. The group has its strings.
-_HEADER = re.compile(rb'(?<![^\r\n])[ \t]*+msgid(?:\s*+"")++\s*+msgstr((?:\s*+"[^\r\n]*+)++)')
+_HEADER = re.compile(rb'(?<![^\r\n])[ \t]*+msgid(?>(?:\s*+"")+)\s*+msgstr((?>(?:\s*+"[^\r\n]*+)+))')
 # A string may end between any two characters and continue in the next line.
 _BREAK = rb'(?:"\s*+")?'
 _NAME = rb"[A-Za-z0-9_.:-](?:%b[A-Za-z0-9_.:-]){0,39}" % _BREAK

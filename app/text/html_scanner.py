@@ -18,11 +18,12 @@ _TAG = re.compile(r"<(/?)([a-zA-Z][^\t\n\r\f />\x00]*+)")
 # A quote counts only where a value begins. `unended` is a quote without its partner.
 _ATTRIBUTE = re.compile(
     r"[\t\n\r\f /]*+(?P<name>[^\t\n\r\f />][^\t\n\r\f />=]*+)"
-    r"(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
-    r"(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<unended>[\"'])|(?P<bare>[^\t\n\r\f >\"'][^\t\n\r\f >]*+))?+"
-    r")?+"
+    r"(?>(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
+    r"(?>(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<unended>[\"'])"
+    r"|(?P<bare>[^\t\n\r\f >\"'][^\t\n\r\f >]*+))?)"
+    r")?)"
 )
-_TAG_END = re.compile(r"[\t\n\r\f ]*+(?:/[\t\n\r\f ]*+)*+>")
+_TAG_END = re.compile(r"[\t\n\r\f ]*+(?>(?:/[\t\n\r\f ]*+)*)>")
 # `<!-->` and `<!--->` are complete comments.
 _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")

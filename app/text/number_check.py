@@ -27,9 +27,7 @@ from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
-# Digits with single marks between them, and a space or wide comma only before groups of three. The group is not
-# possessive, because CPython before 3.11.5 does not restore the position of a possessive group whose last repetition
-# fails (gh-106052).
+# Digits with single marks between them, and a space or wide comma only before groups of three.
 NUMBER = re.compile(
     r"\d++(?:[" + _SPACES + r"\uff0c]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\uff0e\-]\d++)*", re.UNICODE
 )
@@ -52,7 +50,7 @@ _SCALES = (
 )
 _SCALE_WORDS = f"[{''.join(_SCALES)}]{{1,3}}"
 # A space may come before a Chinese character (`10 万`). It comes before no Hangul, because Korean words begin with it.
-_SCALE = re.compile(rf"(?:[{_SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{_SPACES}](?=\d))?+")
+_SCALE = re.compile(rf"(?:[{_SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{_SPACES}](?=\d))?")
 _SCALE_BEFORE = re.compile(rf"\d[{_SPACES}]?{_SCALE_WORDS}$")
 _MAX_MULTIPLIED = 40  # the most characters of a multiplied number, because a decimal has a maximum
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)

@@ -19,7 +19,7 @@ from app.text.segmentation import Span
 _CONVERSION = "diouxXeEfFgGaAcspn@"
 # A width or precision; `*` is the value of an argument. The flag `'` groups the digits of a number.
 _NUMBER = r"(?:\d{1,4}+|\*(?:\d{1,2}+\$)?)"
-_OPTIONS = rf"(?:[-+0#]|'(?=[-+0#\d.*$hlLqzjt]*+[diufFgG]))*+{_NUMBER}?+(?:\.{_NUMBER})?"
+_OPTIONS = rf"(?>(?:[-+0#]|'(?=[-+0#\d.*$hlLqzjt]*+[diufFgG]))*){_NUMBER}?+(?:\.{_NUMBER})?"
 _LENGTH = "(?:[hlLqzjt]{0,2}|I(?:32|64))"
 # `-a` is a suffix in `20%-a`, Hungarian for "20% of". In printf, the flag `-` without a width has no effect.
 _PRINTF = re.compile(
@@ -42,7 +42,7 @@ _NOT_IN_URL = (
 # its host begins with such a letter, the URL may have more of them.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
-    rf"(?:(?=(?:[A-Za-z0-9\-]++\.)*+[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)",
+    rf"(?:(?=(?>(?:[A-Za-z0-9\-]++\.)*)[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)",
     re.IGNORECASE,
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.
@@ -51,7 +51,7 @@ _LATIN = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0300-\u036f\u1e00-\u1e
 _EMAIL = re.compile(
     rf"(?<![{_LATIN}0-9_.%+\-])[{_LATIN}0-9_][{_LATIN}0-9_.%+\-]{{0,63}}+@"
     rf"(?>(?:[{_LATIN}0-9][{_LATIN}0-9\-]{{0,62}}+|[^\W_{_LATIN}](?:[^\W_{_LATIN}]|-){{0,62}}+)\.)+"
-    rf"(?>[Xx][Nn]-(?:-[A-Za-z0-9]++)++|[A-Za-z]{{2,24}}+)(?![{_LATIN}0-9_@])"
+    rf"(?>[Xx][Nn]-(?:-[A-Za-z0-9]++)+|[A-Za-z]{{2,24}}+)(?![{_LATIN}0-9_@])"
 )
 # Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)

@@ -22,6 +22,8 @@ TOP_LEVEL = {
 # With character classes, so that this file does not match its own rules.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
+# In a regular expression.
+POSSESSIVE_GROUP = re.compile(r"[^(]\)(?:[*+?]|\{\d*,?\d*\})\+(?!\d)")
 # Call -> why it is forbidden.
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",
@@ -51,6 +53,12 @@ def test_no_file_is_too_long() -> None:
     paths = [path for path in project_files() if path.suffix in {".py", ".js", ".css"}]
     lengths = {path: (ROOT / path).read_text("utf-8").count("\n") for path in paths}
     assert {str(path): lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_no_repeated_group_is_possessive() -> None:
+    """If its last repetition fails, CPython before 3.11.5 loses the position (gh-106052). `(?>(?:...)*)` is safe."""
+    texts = {path: (ROOT / path).read_text("utf-8") for path in python_files(*PACKAGES)}
+    assert {str(path) for path, text in texts.items() if POSSESSIVE_GROUP.search(text)} == set()
 
 
 def test_no_module_is_a_dumping_ground() -> None:

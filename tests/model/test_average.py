@@ -55,7 +55,7 @@ def test_a_new_an_empty_and_an_averaged_folder_are_written(run: Path, tmp_path: 
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["folder", "file", "run", "full", "bundle"])
+@pytest.mark.parametrize("name", ["folder", "file", "run", "full", "noted", "bundle"])
 def test_what_is_no_checkpoint_is_left_as_it_is(
     name: str, run: Path, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,11 +64,13 @@ def test_what_is_no_checkpoint_is_left_as_it_is(
     (tmp_path / "file").touch()
     write(tmp_path / "full", 1.0, tokenizer_path)  # a run whose folder has the files of a checkpoint, too
     write(tmp_path / "full" / "step-3", 1.0, tokenizer_path)
+    write(tmp_path / "noted", 1.0, tokenizer_path)
+    (tmp_path / "noted" / "notes.txt").write_text("precious", "utf-8")
     write(tmp_path / "bundle", 1.0, tokenizer_path)
     (tmp_path / "bundle" / checkpoint.TOKENIZER).unlink()
     before = content(tmp_path)
     assert average(run, tmp_path / name) == 1
-    message = f"{tmp_path / name} exists and is not a checkpoint: it is left as it is"
+    message = f"{tmp_path / name} exists and is not a checkpoint, or has other files: it is left as it is"
     assert capsys.readouterr().err == f"transduce average: {message}\n"
     assert content(tmp_path) == before
 

@@ -184,7 +184,10 @@ def right_translations(monkeypatch: pytest.MonkeyPatch) -> None:
     """`evaluate` needs no checkpoint: its translations are the references of two pairs."""
     monkeypatch.setattr("model.loading.load_with_tokenizers", lambda checkpoint: (None, None, None))
     monkeypatch.setattr("model.trainer.set_num_threads", lambda number: None)
-    monkeypatch.setattr("model.evaluate.translate", lambda *_, **__: [pair.target for pair in pairs()[:2]])
+    monkeypatch.setattr("model.evaluate.encode_texts", lambda *_: [])
+    monkeypatch.setattr(
+        "model.evaluate.translate_encoded", lambda *_, **__: [pair.target for pair in pairs()[:2]]
+    )
 
 
 @pytest.mark.usefixtures("right_translations")

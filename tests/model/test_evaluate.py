@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from app.text.tokenizer import Tokenizer
 from model.config import preset
-from model.evaluate import Beam, translate
+from model.evaluate import encode_texts, translate, translate_encoded
 from model.search import beam_search
 from model.transformer import Transformer
 from tests.model.sentences import pairs, write_tsv
@@ -29,13 +30,16 @@ def recorded_alphas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return recorded
 
 
-@pytest.mark.parametrize(("options", "alpha"), [((), 0.6), (("--alpha", "1.5"), 1.5)])
+@pytest.mark.parametrize(
+    ("options", "alphas"), [((2,), [0.6, 0.6]), ((2, "--alpha", 1.5), [1.5, 1.5]), ((1, "--alpha", 1.5), [])]
+)
 def test_the_alpha_of_the_command_is_that_of_the_beam(
-    options: tuple[str, ...],
-    alpha: float,
+    options: tuple[object, ...],
+    alphas: list[float],
     tokenizer: Tokenizer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     torch.manual_seed(1)
     model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=32)).eval()
@@ -45,9 +49,11 @@ def test_the_alpha_of_the_command_is_that_of_the_beam(
     monkeypatch.setattr("model.trainer.set_num_threads", lambda _number: None)
     recorded = recorded_alphas(monkeypatch)
     data = write_tsv(tmp_path / "dev.tsv", pairs()[:2])
-    beam = ("--checkpoint", "c", "--data", str(data), "--beam-size", "2")
-    assert main(["evaluate", *beam, *options]) == 0
-    assert recorded == [alpha, alpha]
+    beam = ("--checkpoint", "c", "--data", data, "--json", "--beam-size", *options)
+    assert main(["evaluate", *map(str, beam)]) == 0
+    assert recorded == alphas
+    row = json.loads(capsys.readouterr().out)
+    assert [row["alpha"]] == alphas[:1] if alphas else "alpha" not in row
 
 
 def test_a_beam_size_alone_has_the_default_alpha(
@@ -55,8 +61,8 @@ def test_a_beam_size_alone_has_the_default_alpha(
 ) -> None:
     model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=32)).eval()
     recorded = recorded_alphas(monkeypatch)
-    for beam in (2, Beam(2, 0.0)):
-        translate(model, tokenizer, ["Anna"], beam_size=beam)
+    translate(model, tokenizer, ["Anna"], beam_size=2)
+    translate_encoded(model, encode_texts(model, tokenizer, ["Anna"]), tokenizer, beam_size=2, alpha=0.0)
     assert recorded == [0.6, 0.0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_a_run_removes_what_a_killed_one_left(tmp_path: Path, tokenizer_path: Pa
     assert not list((tmp_path / "run").glob(".*"))
 
 
+def test_a_killed_runs_last_checkpoint_counts_as_a_run(tmp_path: Path, tokenizer_path: Path) -> None:
+    """The killed process had moved the old checkpoint away, but not yet moved the new one to its place."""
+    for suffix in ("old", "tmp"):
+        (tmp_path / "run" / f".step-9.71.{suffix}").mkdir(parents=True)
+    refused = run_transduce(*train_arguments(tmp_path, tokenizer_path, "run"), "--max-steps", "1")
+    assert refused.returncode == 1
+    message = f"{tmp_path / 'run'} holds a run already: --resume continues it"
+    assert refused.stderr == f"transduce train: {message}\n"
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-9"]
+
+
 @pytest.mark.parametrize("kind", ["checkpoint", "weights of a bundle"])
 def test_a_start_from_weights_of_another_vocabulary_is_refused(
     kind: str, tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, other_tokenizer: Path
@@ -79,3 +91,18 @@ def test_a_start_from_weights_of_another_vocabulary_is_refused(
     tags = ("--tag", ">>de<<", "--reverse-tag", ">>en<<")
     done = run_transduce(*train_arguments(tmp_path, tagged, "run"), *start, *tags)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("tags", [[">>de<<", ">>en<<"], []])
+def test_a_start_from_weights_of_other_tags_is_refused(
+    tags: list[str], tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    """The tags are exchanged, or the subwords are back in their places."""
+    exchanged, other = tmp_path / "exchanged.spm", tmp_path / "other.spm"
+    add_tags(tokenizer_path, exchanged, [">>en<<", ">>de<<"])
+    add_tags(tokenizer_path, other, tags)
+    weights = trainer_in(tmp_path / "first", tokenizer, exchanged).save()
+    start = ("--start-from", weights, "--max-steps", "1", "--device", "cpu")
+    refused = run_transduce(*train_arguments(tmp_path, other, "run"), *start)
+    assert refused.returncode == 1
+    assert re.search(r"other\.spm has the subword .*, the weights of .* have '>>\w\w<<'\n", refused.stderr)

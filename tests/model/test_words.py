@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 import unicodedata
 from itertools import product
@@ -13,7 +14,7 @@ from model.corpus import Pair
 from model.lexicon import learn_lexicon, words_of
 from model.pair_filter import Reason, Rules
 from model.variants import STRANGE, with_placeholders
-from model.words import combining_marks
+from model.words import combining_marks, word_pattern
 
 
 def test_the_combining_marks_are_those_of_unicode() -> None:
@@ -31,11 +32,17 @@ def test_the_combining_marks_are_those_of_unicode() -> None:
         ("a\u0308rger u\u0308ber-a\u0308rger", ["a\u0308rger", "u\u0308ber-a\u0308rger"]),
         ("می\u200cخواهم بروم", ["می\u200cخواهم", "بروم"]),
         ("Don't re-use snake_case 3.5 km2!", ["Don't", "re-use", "snake", "case", "km"]),
+        ("dogs' tails, pre- and 'post-war-'", ["dogs", "tails", "pre", "and", "post-war"]),
         ("\u0301 1\ufe0f\u20e3 \U0001f468\u200d\U0001f469", []),
     ],
 )
 def test_a_mark_continues_a_word(text: str, expected: list[str]) -> None:
     assert words_of(text) == expected
+
+
+def test_no_group_is_possessive() -> None:
+    """In CPython before 3.11.5, a word would take the next character with it."""
+    assert not re.search(r"\)[*+?]\+", word_pattern())
 
 
 def test_a_hindi_word_finds_its_translation() -> None:

@@ -106,7 +106,7 @@ def test_a_folder_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "access", access)
     for check in (output_file, check_output):
         with pytest.raises(CommandError, match="is not writable"):
-            check(tmp_path / "out")
+            check(tmp_path / "out.tsv")
     assert asked == [(tmp_path, os.W_OK | os.X_OK)] * 2
 
 

@@ -25,9 +25,9 @@ STREAM_ERROR = "stream_error"
 STATUS_PREFIX = "http_"
 # Server-Timing is metrics with commas between them, and a metric is parts with semicolons between them. A quoted string
 # may hold both marks, and quotes after a backslash. One that is not closed extends to the end.
-QUOTED = r'"(?:[^"\\]|\\.)*+"?'
-METRIC = re.compile(rf"(?:{QUOTED}|[^,])++")
-PART = re.compile(rf"(?:{QUOTED}|[^;])++")
+QUOTED = r'"(?>(?:[^"\\]|\\.)*)"?'
+METRIC = re.compile(rf"(?>(?:{QUOTED}|[^,])+)")
+PART = re.compile(rf"(?>(?:{QUOTED}|[^;])+)")
 
 
 @dataclass(slots=True)
