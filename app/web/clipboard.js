@@ -11,7 +11,7 @@ let reset = () => {}; // shows the button's name again
  */
 export async function copyText(text, { box, button, announce }) {
   const isDone = await isCopied(text, box);
-  const result = isDone ? "Copied" : "Not copied: select the translation and press Ctrl+C";
+  const result = isDone ? "Copied" : "Not copied: select the translation and copy it";
   reset(); // an earlier timer would end this result too soon
   button.textContent = result;
   announce(result);

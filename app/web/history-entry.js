@@ -1,5 +1,5 @@
 // Keeps the selected languages and the beam width in the page's entry of the browser's history. The browser keeps the
-// text there: after Back or a reload the page translates it as before.
+// text there: after Back the page translates it as before. After a reload, some browsers do not restore the text.
 
 /** What the entry had when the page was loaded: {source, target, beam}; {} for nothing. */
 export const KEPT = history.state ?? {};

@@ -3,14 +3,10 @@
 import { keepKey } from "./client.js";
 
 export class KeyForm {
-  /**
-   * form, field: the elements. text: the text area. It gets the focus if the form has it when it is hidden.
-   * problem: a Problem. onKey(): called when there is a new key.
-   */
-  constructor({ form, field, text }, problem, onKey) {
+  /** form, field: the elements. problem: a Problem. onKey(): called when there is a new key. */
+  constructor({ form, field }, problem, onKey) {
     this.form = form;
     this.field = field;
-    this.text = text;
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const key = field.value.trim();
@@ -25,14 +21,16 @@ export class KeyForm {
   }
 
   set isShown(isShown) {
-    const hadFocus = this.form.contains(document.activeElement);
     this.form.hidden = !isShown;
-    if (hadFocus && !isShown) this.text.focus();
   }
 
-  /** Show the form. Focus its field, unless the user writes a text: the next keys would go into the field. */
+  /**
+   * Show the form. Focus its field, unless the user writes a text or the glossary: the next keys would go into the
+   * field.
+   */
   ask() {
     this.isShown = true;
-    if (document.activeElement !== this.text || this.text.value === "") this.field.focus();
+    const writesIn = document.activeElement?.closest("textarea");
+    if (!writesIn || writesIn.value === "") this.field.focus();
   }
 }

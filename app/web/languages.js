@@ -51,6 +51,16 @@ export class Languages {
     this.showDetected(null);
   }
 
+  /** Select languages for a text in `source`. "Detect language" stays selected if it is. */
+  selectFor(source) {
+    if (!this.isDetecting) {
+      this.select(source);
+      return;
+    }
+    if (!this.#has(source, this.target)) this.to.value = this.pairs.find((pair) => pair.source === source).target;
+    this.showDetected(null);
+  }
+
   get source() {
     return this.from.value || AUTO;
   }

@@ -1,8 +1,10 @@
 // Says that the page does not work if one of its modules fails before the page is loaded, or cannot be loaded itself.
 "use strict";
 {
-  const tell = ({ target }) => {
+  const tell = ({ target, filename }) => {
     if (target !== window && target.type !== "module") return; // such as a picture
+    const own = new URL("assets/", document.baseURI).href;
+    if (target === window && !filename.startsWith(own)) return; // such as a browser extension
     document.getElementById("problem").hidden = false;
     document.getElementById("problem-text").textContent = "The page could not be loaded. Reload it.";
   };

@@ -7,6 +7,7 @@ import { DocumentCard } from "./card.js";
 import { ServerError, get, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
+import { keepFocus } from "./focus.js";
 import { KEPT, keepChoices } from "./history-entry.js";
 import { KeyForm } from "./key-form.js";
 import { LatestRequest } from "./latest.js";
@@ -32,8 +33,8 @@ let opened = null; // the file in place of a text: {file, isDone}, isDone: its t
 let starting = new AbortController(); // of the last `begin`
 
 const announcer = new Announcer(byId("spoken"));
-const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry"), next: source });
-const keyForm = new KeyForm({ form: byId("key-form"), field: byId("key"), text: source }, problem, () => begin());
+const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
+const keyForm = new KeyForm({ form: byId("key-form"), field: byId("key") }, problem, () => begin());
 const languages = new Languages(
   { from: byId("source-language"), to: byId("target-language"), swap: byId("swap"), reason: byId("swap-reason") },
   () => translate({ atOnce: true }),
@@ -256,6 +257,7 @@ async function begin() {
     offerFormats(byId("file"), facts);
     byId("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
+      problem.hide();
       keyForm.ask();
       return;
     }
@@ -264,7 +266,8 @@ async function begin() {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    error.retryAfterS ??= Infinity; // the button alone: without the models the page is of no use
+    // The button alone: without the models the page is of no use. A wrong key remains wrong.
+    if (error.code !== "unauthorized" && error.code !== "forbidden") error.retryAfterS ??= Infinity;
     showProblem(error, begin);
     return;
   }
@@ -288,11 +291,9 @@ function setText(text) {
 
 function closeFile() {
   if (!opened) return;
-  const hadFocus = byId("document").contains(document.activeElement);
   opened = null;
   card.hide();
   byId("empty").hidden = false;
-  if (hadFocus) source.focus();
 }
 
 /** Replace the text by a file. Before the models are known the file waits for `begin`. */
@@ -377,7 +378,7 @@ function listen() {
     source.focus();
   });
   byId("example").addEventListener("click", () => {
-    languages.select("en");
+    languages.selectFor("en");
     setText(EXAMPLE);
     source.focus();
   });
@@ -387,6 +388,7 @@ function listen() {
   window.addEventListener("hashchange", keepSelected); // the link to the text makes an entry of the history
   takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile, refuseFile);
   chooseTheme(byId("theme"));
+  keepFocus(source);
 }
 
 listen();

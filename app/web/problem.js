@@ -9,15 +9,13 @@ const MAX_WAIT_S = 60;
 export class Problem {
   /**
    * box: the element of the whole message. text: the element of its words. button: retries at once; its child counts
-   * the seconds, and is not in the button's name. next: the element that gets the focus if the button has it when the
-   * message is hidden.
+   * the seconds, and is not in the button's name.
    */
-  constructor({ box, text, button, next }) {
+  constructor({ box, text, button }) {
     this.box = box;
     this.text = text;
     this.button = button;
     this.countdown = button.firstElementChild;
-    this.next = next;
     this.timer = 0;
     this.numFailures = 0;
     this.again = () => {};
@@ -59,9 +57,7 @@ export class Problem {
 
   hide() {
     clearInterval(this.timer);
-    const hadFocus = document.activeElement === this.button;
     this.box.hidden = true;
-    if (hadFocus) this.next.focus();
     this.text.textContent = "";
   }
 

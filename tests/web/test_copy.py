@@ -12,7 +12,7 @@ from tests.web.conftest import OpenUi
 
 LATE, LATE_DE = "It is late.", "Es ist spät."
 SHOWN_MS = 1500  # in clipboard.js
-NOT_COPIED = "Not copied: select the translation and press Ctrl+C"
+NOT_COPIED = "Not copied: select the translation and copy it"
 # As without HTTPS: there is no navigator.clipboard.
 PLAIN_HTTP = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
 DENIED = "navigator.clipboard.writeText = async () => { throw new DOMException('', 'NotAllowedError'); };"

@@ -100,6 +100,56 @@ def test_a_retry_returns_the_focus_to_the_text(ui: TranslatePage) -> None:
     expect(ui["source"]).to_be_focused()
 
 
+@pytest.mark.parametrize("name", ["copy", "previous", "map"])
+def test_the_focus_of_what_a_failure_hides_goes_to_the_text(ui: TranslatePage, name: str) -> None:
+    """Such as that of the automatic retry of a newer text."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    ui.type(f"{STATION}\n{STATION}")
+    ui.shows(f"{STATION_DE}\n{STATION_DE}")
+    ui.page.route("**/v1/translate/stream", hold)
+    with ui.page.expect_request("**/v1/translate/stream"):
+        ui.type(HOME)
+    ui[name].focus()
+    ui.page.wait_for_timeout(100)
+    expect(ui[name]).to_be_focused()
+    held[0].fulfill(status=400, json={})
+    expect(ui["problem"]).to_be_visible()
+    expect(ui["source"]).to_be_focused()
+
+
+@pytest.mark.parametrize("size", [(320, 450), (320, 568), (390, 664)])
+def test_a_message_hides_no_control_that_has_the_focus(
+    open_ui: OpenUi, model_server: ServerProcess, size: tuple[int, int]
+) -> None:
+    """Also a long message. Of the text, some lines may be behind it."""
+    ui = open_ui(model_server, viewport={"width": size[0], "height": size[1]}).ready()
+    ui.open_file(f"{'long' * 15}.csv", b"a,b")
+    expect(ui["problem"]).to_be_visible()
+    ui.page.locator(".skip").focus()
+    reached = []
+    for key, num_presses in (("Tab", 11), ("Shift+Tab", 10)):
+        for _ in range(num_presses):
+            ui.page.keyboard.press(key)
+            name, is_hidden = ui.page.evaluate(
+                """() => {
+                  const control = document.activeElement;
+                  const { top, bottom } = control.getBoundingClientRect();
+                  const { top: start, bottom: end } = document.getElementById("problem").getBoundingClientRect();
+                  const isInWindow = bottom > 0 && top < innerHeight;
+                  const isClear = bottom <= start || top >= end || (control.id === "source" && top < start);
+                  const isMessage = control.id === "problem"; // a message that scrolls can have the focus
+                  return [control.id || control.localName, !(isInWindow && (isClear || isMessage))];
+                }"""
+            )
+            assert not is_hidden, (key, name)
+            reached.append(name)
+    assert {"source", "open-file", "example", "beam"} <= set(reached)
+
+
 def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
     held: list[Route] = []
 
@@ -258,3 +308,14 @@ def test_a_refused_key_does_not_take_the_focus_from_a_text(ui: TranslatePage) ->
     expect(ui["source"]).to_have_value(STATION)
     ui.shows(STATION_DE)
     assert ui["key"].input_value() == ""
+
+
+def test_a_refused_key_does_not_take_the_focus_from_the_glossary(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    refuse_key(ui)
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui["terms"].press_sequentially("station =")
+    ui["source-language"].select_option("auto")  # sends the text
+    expect(ui["key"]).to_be_visible()
+    expect(ui["terms"]).to_be_focused()

@@ -196,6 +196,7 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: 
     for wrong in ("wrong horse", f"\u200b{KEY}"):  # no header can carry the second
         enter(ui, wrong)
         expect_problem(ui, "The API key is wrong.")
+        expect(ui["retry"]).to_be_hidden()
     enter(ui, "  ")
     expect(ui["problem-text"]).to_have_text("Enter the API key.")
     enter(ui, KEY)

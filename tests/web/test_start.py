@@ -16,13 +16,15 @@ CHOICES = ("source-language", "target-language", "beam")
 
 
 def test_the_example_is_translated(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """Also after the languages were chosen for another text."""
+    """Also after the languages were chosen for another text. The language is still detected if it was."""
     ui = open_ui(model_server)
-    for _ in range(2):
+    expect(ui["example"]).to_be_visible()
+    for source, target, expected in (("auto", "de", "auto"), ("auto", "en", "auto"), ("de", "en", "en")):
+        ui["source-language"].select_option(source)
+        ui["target-language"].select_option(target)
         ui["example"].click()
         ui.shows(f"{STATION_DE} Es ist spät, und ich möchte nach Hause gehen.")
-        assert ui["source-language"].input_value() == "en"
-        ui["source-language"].select_option("de")
+        assert ui["source-language"].input_value() == expected
         ui["clear"].click()
 
 
@@ -121,6 +123,39 @@ def test_a_module_that_fails_shows_a_message(
     ui.page.unroute("**/assets/heatmap.js")
     ui.page.reload()
     expect(ui["model"]).not_to_be_empty()
+    expect(ui["problem"]).to_be_hidden()
+
+
+def fail_before_load(path: str) -> str:
+    """A script with which a script at this URL, relative to the page, fails before the page is loaded."""
+    fields = f"{{ filename: new URL('{path}', document.baseURI).href }}"
+    event = f"new ErrorEvent('error', {fields})"
+    return f"document.addEventListener('DOMContentLoaded', () => dispatchEvent({event}))"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_shown"),
+    [("assets/page.js", True), ("chrome-extension://x/assets/page.js", False), ("x.js", False)],
+    ids=["own", "extension", "other"],
+)
+def test_only_a_script_of_the_page_that_fails_shows_a_message(
+    open_ui: OpenUi, model_server: ServerProcess, path: str, *, is_shown: bool
+) -> None:
+    """The message disappears when the page asks for a key: so the page works."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    def prepare(page: Page) -> None:
+        page.add_init_script(fail_before_load(path))
+        page.route("**/assets/server.json", hold)
+
+    ui = open_ui(model_server, before=prepare)
+    expect(ui["problem"]).to_be_visible(visible=is_shown)
+    facts = {"needs_key": True, "has_docs": False, "file_suffixes": [], "max_characters": 10}
+    held[0].fulfill(json=facts)
+    expect(ui["key"]).to_be_focused()
     expect(ui["problem"]).to_be_hidden()
 
 

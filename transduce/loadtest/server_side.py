@@ -31,7 +31,7 @@ COUNTERS = (
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 SERVER_HAS_ENDED = "the process of --server-pid has ended"
-# The key of a server's figures that says that it has restarted.
+# The key of a server's figures that says that it has restarted, or that another server has answered.
 HAS_RESTARTED = "has_restarted"
 # State of a process that has ended and that its parent has not waited for.
 ZOMBIE = "Z"
@@ -121,7 +121,7 @@ def read_samples(text: str) -> dict[str, float]:
 def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
     """The change between two snapshots; None if nothing was measured. seconds: time between them.
 
-    Without counters and CPU time if the server has restarted between them.
+    Without counters and CPU time if the server has restarted between them, or if they are of two servers.
     """
     found: dict[str, Any] = {}
     if START in before.metrics and START in after.metrics and before.metrics[START] != after.metrics[START]:
