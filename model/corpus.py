@@ -48,8 +48,9 @@ class Pair:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 file (plain, .gz or .xz) without line ends, which are \n or \r\n.
 
-    A byte order mark at the start is left out. Raises CorpusError as `check_file`, for a line that is not UTF-8, and
-    for a broken compressed file, with the number of the last line that was read.
+    A byte order mark at the start is left out, and so is what follows the last intact stream of an .xz file. Raises
+    CorpusError as `check_file`, for a line that is not UTF-8, and for a broken compressed file, with the number of the
+    last line that was read.
     """
     number = 0
     try:
@@ -218,8 +219,8 @@ class Filter:
     max_length: the most subwords of either side, end token included.
     max_ratio: the longer side has at most this many times the shorter side's subwords, plus 8.
     strange_share: share of pairs, 0-1, that get unknown characters, so that the model learns to copy these.
-    typed_share: share of pairs, 0-1, that are written as people type: without a final mark, in lower case, in title
-        case.
+    typed_share: share of other pairs, 0-1, that are written as people type: without a final mark, in lower case, in
+        title case. The sum of both shares is at most 1.
     excluded: domains that are left out.
     """
 

@@ -37,8 +37,8 @@ class Progress:
         self._description, self._unit, self._total, self._clock = description, unit, total, clock
         self._count = self._start_count = 0
         self._started_at = self._shown_at = clock()
-        self._shown_count = -1
         self._note = ""
+        self._shown: tuple[int, str] | None = None
         self._bar: tqdm[Any] | None = None
         if self._file.isatty():
             self._bar = tqdm(desc=description, unit=f" {unit}", total=total, file=self._file)
@@ -51,7 +51,7 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif error is None and self._count != self._shown_count:
+        elif error is None and (self._count, self._note) != self._shown:
             self._show()
 
     def start_at(self, count: int) -> None:
@@ -74,7 +74,7 @@ class Progress:
 
     def _show(self) -> None:
         """Write a line: count, speed, time left if it is known, note."""
-        self._shown_count = self._count
+        self._shown = self._count, self._note
         speed = (self._count - self._start_count) / max(self._clock() - self._started_at, 1e-9)
         parts = [f"{self._count:,} {self._unit}", f"{speed:,.0f}/s"]
         if self._total is not None:

@@ -123,8 +123,11 @@ def test_with_a_memory_budget_loads_yield_to_other_models(
     assert spec.load_yields is load_yields
 
 
+NUMBERS = (int, float, int | None, float | None)
+
+
 @pytest.mark.parametrize(
-    "name", [name for name, field in Settings.model_fields.items() if field.annotation in {int, float}]
+    "name", [name for name, field in Settings.model_fields.items() if field.annotation in NUMBERS]
 )
 def test_no_number_can_be_negative_infinite_or_nan(name: str) -> None:
     assert problems(**{name: -1})

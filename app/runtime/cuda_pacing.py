@@ -1,8 +1,9 @@
 """Decides how many steps of one call are enqueued on a GPU, and when the host waits for an earlier one.
 
-A call without a stop condition enqueues all its steps at once. In any other call the host keeps at most MAX_AHEAD steps
-enqueued: before it enqueues one, it waits for the end of an earlier one. So it reads in time which rows have ended,
-and the GPU has the next step before the present one ends, unless the call is to end with the step in which a row ends.
+A call that nothing can end early (no wake flag, and `steps_after_end` covers all its steps) enqueues all its steps at
+once. In any other call the host keeps at most MAX_AHEAD steps enqueued: before it enqueues one, it waits for the end of
+an earlier one. So it reads in time which rows have ended, and the GPU has the next step before the present one ends,
+unless the call is to end with the step in which a row ends.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s
 from app.runtime.stop_condition import StopCondition
 
-# The most steps of a call with a stop condition that are enqueued at once. If 1, the GPU idles between two steps. If 3
-# or more, a call ends later.
+# The most steps that are enqueued at once of a call that may end early. If 1, the GPU idles between two steps. If 3 or
+# more, a call ends later.
 MAX_AHEAD = 2
 RUNNING = -1
 

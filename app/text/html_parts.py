@@ -1,7 +1,7 @@
 """Splits HTML into text, inline tags, block boundaries and content that is not translated.
 
 Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class `notranslate`
-and tags that the caller names are not translated. If HTML allows to omit an element's end tag, the element ends as in a
+and tags that the caller names are not translated. The elements of `_END_RULES` end without their end tags as in a
 browser. Another element that is not closed ends with the text.
 """
 
@@ -44,7 +44,8 @@ _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _SELECTS = frozenset({"datalist", "select"})
 _TABLE = frozenset({"table"})
 _ROWS = frozenset({"tbody", "tfoot", "thead", "tr"})
-# The elements whose end tag HTML allows to omit (HTML standard, 13.1.2.4).
+# Most of the elements whose end tag HTML allows to omit (HTML standard, 13.1.2.4). `rt`, `rp`, `caption`, `colgroup`,
+# `head`, `body` and `html` are not among them.
 _END_RULES = {
     "li": _EndRule(frozenset({"li"}), _LISTS),
     "option": _EndRule(frozenset({"optgroup", "option"}), _SELECTS),

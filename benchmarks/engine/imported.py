@@ -1,6 +1,6 @@
 """A Marian model of Hugging Face for both engines. `transduce import` and CTranslate2's converter read the same files.
 
-Without a folder, the model is one of OPUS-MT's layout and size with random weights.
+If `--imported` names no folder, `write_opus_mt` makes a model of OPUS-MT's layout and size with random weights.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str
         "num_compared": len(stated),
         "error_to_torch": score_error(subject.scorer, task, ours),
         "error_to_forced_target": max(
-            abs(one - other) for one, other in zip(stated.values(), forced, strict=True)
+            (abs(one - other) for one, other in zip(stated.values(), forced, strict=True)), default=None
         ),
     }
 

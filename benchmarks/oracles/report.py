@@ -22,6 +22,7 @@ OTHER_SCORE_TOLERANCE = 5e-2
 def has_passed(result: Mapping[str, Any]) -> bool:
     """Whether all scores are right, enough answers are equal in each comparison, and all differences are explained.
 
+    False if no score could be compared, because all answers are at the length limit.
     result: its `own_scores` compare Transduce's scores with teacher-forced scores, by PyTorch and by Transduce.
     """
     rows, own_scores = result["comparisons"], result["own_scores"]
@@ -29,9 +30,14 @@ def has_passed(result: Mapping[str, Any]) -> bool:
     errors = [row[key] for row in own_scores for key in ("error_to_torch", "error_to_forced_target")]
     are_right = [error is None or error < SCORE_TOLERANCE for error in errors]
     are_right += [error < OTHER_SCORE_TOLERANCE for error in other_errors]
-    return all(are_right) and all(
-        row["num_same"] >= MIN_SHARE_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
-        for row in rows
+    has_compared = any(row["num_compared"] for row in own_scores)
+    return (
+        has_compared
+        and all(are_right)
+        and all(
+            row["num_same"] >= MIN_SHARE_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
+            for row in rows
+        )
     )
 
 

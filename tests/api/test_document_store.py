@@ -261,3 +261,20 @@ def test_bytes_are_taken_for_a_translation_that_is_longer_than_its_document(
             asyncio.run(run())
     else:
         assert asyncio.run(run()) == left.split()
+
+
+def test_the_end_of_a_failed_document_is_not_waited_for_if_bytes_are_short() -> None:
+    async def run() -> float:
+        filled = Filled(9, 100)
+        try:
+            await filled.add("A1", 1)
+            filled.store.fail(filled.files["A1"], "it failed")
+            filled.files["A1"].expires_at -= LIMITS.ttl_s - 5
+            await filled.add("a2", 100)
+            with pytest.raises(Overloaded) as refused:
+                await filled.add("A3", 10)
+            return refused.value.retry_after_s
+        finally:
+            filled.store.close()
+
+    assert asyncio.run(run()) == pytest.approx(LIMITS.ttl_s, rel=0.1)

@@ -68,7 +68,7 @@ class Caller:
     def finished(self) -> float:
         """The number of sentences that the engine has finished."""
         lines = self._client.get("/metrics").text.splitlines()
-        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(FINISHED)), 0.0)
+        return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(FINISHED))
 
     def pending(self) -> float:
         """The number of sentences that the server has accepted and not answered, of all callers."""

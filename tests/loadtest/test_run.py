@@ -8,7 +8,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import orjson
@@ -22,7 +23,7 @@ from transduce.loadtest.percentiles import distribution, merged, percentile_of
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
-from transduce.loadtest.result import RunRecord, make_result
+from transduce.loadtest.result import RunRecord, _server_phases, make_result
 from transduce.loadtest.runner import Progress, observe, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.server_side import ServerSide
@@ -212,6 +213,24 @@ def test_cancelled_requests_do_not_count_as_failures() -> None:
         result = run(plan(server.url, 160.0, 0.25, warm_up_s=0.125, workload=workload))
     assert result.outcomes == {"ok": 0, "disconnected": 40}
     assert sum(moment.num_failed for moment in result.timeline) == 0
+
+
+def test_a_client_of_a_closed_loop_sends_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transduce.loadtest.runner.AFTER_FAILURE_S", 120.0)
+    with SteadyServer(service_ms=0.0, answers="never") as server:
+        workload = dataclasses.replace(built_in("short"), disconnect_share=1.0, disconnect_within_s=0.01)
+        made = plan(server.url, 1.0, 1.0, load=ClosedLoop(1, 120.0, 3), warm_up_s=0.0, workload=workload)
+        result = run(made)
+    assert result.outcomes == {"ok": 0, "disconnected": 3}
+
+
+def test_a_phase_of_the_server_that_a_response_lacks_took_no_time() -> None:
+    samples = [
+        SimpleNamespace(server_timing=header) for header in ("decode;dur=2", "decode;dur=4, load;dur=8", "")
+    ]
+    found = _server_phases(cast(list[Sample], samples))
+    assert found["decode"]["mean"] == 3.0
+    assert found["load"] == {"mean": 4.0, "p50": 0.0, "p99": 8.0}
 
 
 def test_every_phase_sends_its_requests() -> None:

@@ -186,6 +186,10 @@ def test_each_error_at_the_start_is_one_line(
             "--cooldown-s is 60, but --max-time-s, which contains it, is 0",
         ),
         (
+            ("--data", data, *run_options, "--strange-share", 0.6, "--typed-share", 0.5),
+            "--strange-share 0.6 and --typed-share 0.5 are above 1 together",
+        ),
+        (
             ("--data", data, *run_options, "--patience-on", "bleu"),
             "--bleu-sentences is 0, but --patience-on bleu needs at least 1",
         ),

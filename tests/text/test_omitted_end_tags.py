@@ -1,4 +1,4 @@
-"""An element that is not translated ends where a browser ends it if its end tag is omitted."""
+"""A list item, paragraph, option or part of a table that is not translated ends as in a browser without its end tag."""
 
 from __future__ import annotations
 

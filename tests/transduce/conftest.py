@@ -27,7 +27,8 @@ class ScriptedServer:
     """Responds to each POST with the next of `answers`. After the last one it responds with the texts in upper case.
 
     requests: the parsed bodies in order of arrival. headers: of the requests. paths: such as `POST /v1/translate`.
-    models: name, version and language pairs of each model in the response to GET, which is not in the lists above.
+    models: name, version and the one language pair (`en>de`) of each model in the response to GET. Such requests are
+        not in the lists above.
     """
 
     url: str

@@ -39,7 +39,7 @@ class TranslatePage:
         return self.page.locator(f"#{identity}")
 
     def type(self, text: str) -> None:
-        """Enter a text at once, as pasting does. Playwright enters each line alone: hundreds take seconds."""
+        """Replace the text without keystrokes. Playwright inserts one line after another: hundreds take seconds."""
         self["source"].fill(text)
 
     def open_file(self, name: str, content: bytes) -> None:
@@ -48,7 +48,7 @@ class TranslatePage:
         self["file"].set_input_files(file)
 
     def shows(self, text: str) -> None:
-        """Wait until the page shows this text as the complete translation."""
+        """Wait until the page shows this text, apart from white space, as the complete translation."""
         expect(self["target"]).to_have_text(text, use_inner_text=True)
         expect(self["target"]).to_have_attribute("aria-busy", "false")
 

@@ -22,11 +22,16 @@ DENIED = "navigator.clipboard.writeText = async () => { throw new DOMException('
 def test_the_clipboard_has_the_text_without_its_style(
     open_ui: OpenUi, model_server: ServerProcess, script: str
 ) -> None:
+    """The browser keeps its clipboard between tests, so another text is copied first."""
+
     def prepare(page: Page) -> None:
         page.add_init_script(script)
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
     ui = open_ui(model_server, before=prepare).ready()
+    ui.type("another text")
+    ui["source"].press("Control+A")
+    ui["source"].press("Control+C")
     ui.type(LATE)
     ui.shows(LATE_DE)
     ui["copy"].click()

@@ -43,6 +43,7 @@ def test_a_complete_translation_is_announced(ui: TranslatePage) -> None:
 def test_line_breaks_are_kept(ui: TranslatePage) -> None:
     ui.type(f"{LATE}\n\n  {STATION}")
     ui.shows(f"{LATE_DE}\n\n  {STATION_DE}")
+    assert ui["target"].inner_text() == f"{LATE_DE}\n\n  {STATION_DE}"
 
 
 def test_an_empty_text_clears_the_translation(ui: TranslatePage) -> None:

@@ -99,7 +99,8 @@ class ClosedLoop:
     Attributes:
         num_clients: number of concurrent clients.
         duration_s: length of the run.
-        num_requests: if set, the run ends after this many requests, if it does not end before.
+        num_requests: if set, the run ends after this many requests, those of the warm-up included, if it does not end
+            before.
     """
 
     num_clients: int

@@ -170,7 +170,7 @@ def describe_chart(chart: Chart) -> str:
     for series in chart.series:
         if series.points:
             values = [y for _, y in series.points]
-            last = f"{number_text(values[-1])} at the end"
+            last = f"{number_text((series.line or series.points)[-1][1])} at the end"
             spread = f"{number_text(min(values))} to {number_text(max(values))}"
             parts.append(f"{series.name}: {spread}, {last}.")
     if chart.bars:

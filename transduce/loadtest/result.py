@@ -6,7 +6,6 @@ arrival process or the closed loop schedules for it. The lag is the time from th
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -122,7 +121,8 @@ class RunResult:
         per_s: rates of `sentences`, `source_words`, `source_tokens` and `target_tokens` in the responses that
             achieved_rate counts. A rate is 0 if the dialect does not report the number.
         cached_share: share of sentences that the server answered from its cache; None if the server does not report it.
-        phases_ms: mean, p50 and p99 of the time in each phase of the server, from the Server-Timing header.
+        phases_ms: mean, p50 and p99 of the time in each phase of the server, from the Server-Timing header. A phase
+            that the header of a response lacks took no time.
         timeline: latencies over the time of the run.
         phases: results by phase of the arrivals; empty in a closed loop.
         tester_cpu_share, num_connections, max_open: as in RunRecord, warm-up included.
@@ -295,10 +295,9 @@ def _cached_share(answered: Sequence[Sample]) -> float | None:
 
 
 def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for sample in answered:
-        for name, milliseconds in read_server_timing(sample.server_timing).items():
-            values[name].append(milliseconds)
+    timings = [found for sample in answered if (found := read_server_timing(sample.server_timing))]
+    names = dict.fromkeys(name for timing in timings for name in timing)
+    values = {name: [timing.get(name, 0.0) for timing in timings] for name in names}
     return {
         name: {
             "mean": sum(found) / len(found),

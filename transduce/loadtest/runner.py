@@ -247,8 +247,9 @@ class _Run:
                 sample.ended_s = self.now() - self.started_at
             del self.under_way[index]
             self.record.samples.append(sample)
-            self.num_failed += not sample.is_ok
-        return sample.is_ok
+            has_failed = sample.outcome not in {OK, DISCONNECTED}
+            self.num_failed += has_failed
+        return not has_failed
 
     def _failed(self, outcome: str, message: str) -> str:
         """Record the outcome's first error message and return the outcome."""

@@ -179,13 +179,13 @@ class DocumentStore:
             self.remove(file)
 
     def _retry_after_s(self, share: str, wanted: int, size_of: Callable[[StoredDocument], int]) -> float:
-        """Seconds until the first document expires.
+        """Seconds until the first document that holds any of it expires.
 
         It is at most BEHIND_RETRY_S if another caller holds more than this one would hold. wanted: how much more this
         caller wants, in the unit of `size_of`.
         """
         held = _held(self._files, size_of)
-        first = min((file.expires_at for file in self._files.values()), default=math.inf)
+        first = min((file.expires_at for file in self._files.values() if size_of(file)), default=math.inf)
         is_behind = max(held.values(), default=0) > held[share] + wanted
         longest_s = BEHIND_RETRY_S if is_behind else self._limits.ttl_s
         return max(1.0, min(first - time.monotonic(), longest_s))
