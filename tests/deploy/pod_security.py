@@ -1,7 +1,7 @@
 """Kubernetes' Pod Security Standard `restricted`, which includes `baseline`, as checks of a pod's specification.
 
-Fields of AppArmor, SELinux and Windows are not checked, nor the hosts of probes. Stricter than the standard: every
-sysctl and every hostPort counts as forbidden.
+Fields of AppArmor, SELinux and Windows are not checked, nor the hosts of probes and hooks. Stricter than the standard:
+every sysctl and every hostPort counts as forbidden.
 """
 
 from __future__ import annotations

@@ -254,7 +254,8 @@ def manifest() -> dict[str, Any]:
 def bundle_seeds() -> list[bytes]:
     """Each field of the bundled model's manifest, and the beginning of a graph.
 
-    All variants are longer than MAX_BYTES. So each is a seed without its gpu_decoder, which is another seed.
+    The variants together are longer than MAX_BYTES, and so is one with a gpu_decoder. So each variant is a seed of its
+    own, without its gpu_decoder, which is another seed.
     """
     fields = [{name: value} for name, value in manifest().items() if name != "variants"]
     for precision, variant in manifest()["variants"].items():

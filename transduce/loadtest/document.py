@@ -127,7 +127,7 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
     None if enough requests were answered, or if no request counts.
 
     min_ok: the required share of answered requests over all runs, 0 to 1. Requests that the tester gave up on purpose,
-    or for which it could not open a connection, do not count. Whatever the share is, at least one request must be
+    or for which it had no file descriptor or port, do not count. Whatever the share is, at least one request must be
     answered.
     """
     num_judged = sum(one.num_judged for one in runs)

@@ -113,7 +113,7 @@ class RunResult:
         error_examples: the first error message of each outcome that has one, warm-up included.
         latency: time from the due time to the response, over the answered requests.
         uncorrected_latency: time from sending to the response, over the same requests.
-        first_text: time from the due time to the first text of a streamed response.
+        first_text: time from the due time to the first text of an answered stream.
         refusals: time from the due time to an error response, such as 429 or 503.
         lag: time from the due time until the tester began the request; None in a closed loop.
         loop_lag: time by which a timer in the tester's event loop was late.
@@ -166,7 +166,8 @@ class RunResult:
     def num_judged(self) -> int:
         """Number of requests that the server should have answered.
 
-        These are all but those that the tester cancelled, and those for which it could not open a connection.
+        These are all but those that the tester cancelled, and those for which it had no file descriptor or port
+        (`tester_failed`). A connection that the server refuses (`connect_failed`) counts.
         """
         return self.num_sent - sum(self.outcomes.get(name, 0) for name in NOT_JUDGED)
 
