@@ -71,7 +71,7 @@ class FutureEngine:
     def join(self, *_: object, **__: object) -> None:
         """This has no effect, because no tokens are streamed and deadlines are fixed."""
 
-    def resize(self, cost: Cost, *, longest: int) -> None:
+    def resize(self, cost: Cost, *, longest: int, checks_bounds: bool = True) -> None:
         self.sizes.append((cost.num_sentences, cost.num_tokens))
 
     def submit(
