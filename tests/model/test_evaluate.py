@@ -1,4 +1,4 @@
-"""`transduce evaluate` translates with the length penalty that it is told."""
+"""`transduce evaluate` translates with the length penalty of its `--alpha`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from playwright.sync_api import FilePayload, Locator, Page, Request, expect
+from playwright.sync_api import FilePayload, Locator, Page, Request, Route, expect
 
 TIMEOUT_MS = 120_000  # reached only by a hang, even on a busy machine
 expect.set_options(timeout=TIMEOUT_MS)
@@ -37,6 +37,16 @@ class TranslatePage:
     def __getitem__(self, identity: str) -> Locator:
         """The element with this id."""
         return self.page.locator(f"#{identity}")
+
+    def hold(self, url: str) -> list[Route]:
+        """Hold all requests to this URL from now on. Returns the list to which each of them is added."""
+        held: list[Route] = []
+
+        def add(route: Route) -> None:
+            held.append(route)
+
+        self.page.route(url, add)
+        return held
 
     def type(self, text: str) -> None:
         """Replace the text without keystrokes. Playwright inserts one line after another: hundreds take seconds."""

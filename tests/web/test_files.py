@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.api.server_process import ServerProcess
 from tests.files.samples import DOCUMENT, docx
@@ -86,12 +86,7 @@ def change_options(ui: TranslatePage) -> None:
 
 
 def test_options_of_a_text_leave_a_file_alone(ui: TranslatePage) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    ui.page.route("**/translate_file", hold)
+    held = ui.hold("**/translate_file")
     with ui.page.expect_request("**/translate_file"):
         ui.open_file("film.srt", CUES.format(STATION).encode())
     change_options(ui)

@@ -103,14 +103,9 @@ def test_a_retry_returns_the_focus_to_the_text(ui: TranslatePage) -> None:
 @pytest.mark.parametrize("name", ["copy", "previous", "map"])
 def test_the_focus_of_what_a_failure_hides_goes_to_the_text(ui: TranslatePage, name: str) -> None:
     """Such as that of the automatic retry of a newer text."""
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui.type(f"{STATION}\n{STATION}")
     ui.shows(f"{STATION_DE}\n{STATION_DE}")
-    ui.page.route("**/v1/translate/stream", hold)
+    held = ui.hold("**/v1/translate/stream")
     with ui.page.expect_request("**/v1/translate/stream"):
         ui.type(HOME)
     ui[name].focus()
@@ -151,14 +146,9 @@ def test_a_message_hides_no_control_that_has_the_focus(
 
 
 def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui.type(STATION)
     ui.shows(STATION_DE)
-    ui.page.route("**/v1/score", hold)
+    held = ui.hold("**/v1/score")
     ui.word("Bahnhof").focus()
     with ui.page.expect_request("**/v1/score"):
         ui.page.keyboard.press("Enter")
@@ -173,14 +163,9 @@ def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
 
 
 def test_a_new_translation_keeps_the_focus_at_its_word(ui: TranslatePage) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui.type(f"{STATION}\n{STATION}")
     ui.shows(f"{STATION_DE}\n{STATION_DE}")
-    ui.page.route("**/v1/translate/stream", hold)
+    held = ui.hold("**/v1/translate/stream")
     with ui.page.expect_request("**/v1/translate/stream"):
         ui.type(f"{STATION}\n{HOME}")
     ui.word("Bahnhof").last.focus()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import expect
 
 from tests.web.page_object import TranslatePage
 
@@ -72,16 +72,11 @@ def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
 
 
 def test_a_new_translation_removes_the_marks_of_the_old_one(ui: TranslatePage) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui.type(f"Why?\n{STATION}")
     ui.shows(f"Warum?\n{STATION_DE}")
     ui["next"].click()
     expect(ui["which"]).to_have_text("2 of 2")
-    ui.page.route("**/v1/translate/stream", hold)
+    held = ui.hold("**/v1/translate/stream")
     with ui.page.expect_request("**/v1/translate/stream"):
         ui["beam"].select_option("2")
     ui["map"].get_by_role("row").filter(has_text="Bahnhof").hover()
@@ -280,16 +275,11 @@ def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage
 
 
 def test_an_outdated_translation_has_no_alternatives(ui: TranslatePage) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui.type(STATION)
     ui.shows(STATION_DE)
     ui.word("Bahnhof").click()
     expect(ui["choices"].get_by_role("option").first).to_be_focused()
-    ui.page.route("**/v1/translate/stream", hold)
+    held = ui.hold("**/v1/translate/stream")
     with ui.page.expect_request("**/v1/translate/stream"):
         ui.type(LATE)
     expect(ui["choices"]).to_be_hidden()
