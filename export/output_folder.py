@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from app.bundle import MANIFEST
+from model import output_folders
 
 
 class ExportError(ValueError):
@@ -18,15 +19,12 @@ def folder_behind(output: Path) -> Path:
 
     Raises ExportError for `.` and `..`, for a link that leads to itself, and if the current folder does not exist.
     """
-    if output.name in ("", ".."):
-        raise ExportError(f"{output} cannot be replaced: name another folder")
     try:
-        folder = Path(os.path.realpath(output))  # Path.resolve: a loop is an error only before Python 3.13
+        return output_folders.folder_behind(output)
+    except ValueError as error:
+        raise ExportError(str(error)) from error
     except OSError as error:
         raise ExportError(f"{output} cannot be resolved ({error.strerror})") from error
-    if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
-        raise ExportError(f"{output} cannot be resolved: the symbolic link {loop} leads to itself")
-    return folder
 
 
 def check_output(output: Path) -> Path:

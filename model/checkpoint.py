@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
+from model.output_folders import folder_behind
 from model.transformer import Transformer, empty_model
 
 WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
@@ -95,11 +96,10 @@ def check_output(output: Path) -> Path:
     Raises CheckpointError if the folder is neither new, empty nor a checkpoint without other files, for `.` and `..`,
     and for a link that leads to itself.
     """
-    if output.name in ("", ".."):
-        raise CheckpointError(f"{output} cannot be replaced: name another folder")
-    folder = Path(os.path.realpath(output))  # Path.resolve: a loop is an error only before Python 3.13
-    if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
-        raise CheckpointError(f"{output} cannot be resolved: the symbolic link {loop} leads to itself")
+    try:
+        folder = folder_behind(output)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
     if folder.exists() and not _is_replaceable(folder):
         raise CheckpointError(
             f"{output} exists and is not a checkpoint, or has other files: it is left as it is"

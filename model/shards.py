@@ -15,6 +15,7 @@ from typing import IO, Literal, Self, cast
 
 from model.corpus import CorpusError, Pair
 from model.file_lock import locked
+from model.output_folders import folder_behind
 
 Compression = Literal["gz", "xz"]
 
@@ -33,11 +34,10 @@ class ShardWriter:
             raise CorpusError(f"{folder} cannot be replaced; name a new folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CorpusError(f"{folder} exists and is not an empty folder; name a new folder")
-        # Behind a symbolic link, the link's folder is replaced, and the link stays. Path.resolve has an error for a
-        # loop only before Python 3.13.
-        given, folder = folder, Path(os.path.realpath(folder))
-        if loop := next((each for each in (folder, *folder.parents) if each.is_symlink()), None):
-            raise CorpusError(f"{given} cannot be resolved: the symbolic link {loop} leads to itself")
+        try:
+            folder = folder_behind(folder)
+        except ValueError as error:
+            raise CorpusError(str(error)) from error
         if os.path.ismount(folder):
             raise CorpusError(f"{folder} is a mount point and cannot be replaced; name a new folder in it")
         self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression
