@@ -33,6 +33,7 @@ from app.api.http.ending import exit_without_joining
 from app.api.http.error_table import HTTP_CODES, error_body, plain_error
 from app.api.http.middleware import Gate, RequestScope
 from app.api.http.ready_line import print_address
+from app.api.http.request_route import RequestRoute
 from app.api.http.server import Server, block_signals, listen
 from app.api.key_admin import add_key_routes, key_figures
 from app.api.native.routes import add_native_routes
@@ -147,6 +148,7 @@ class Application:
             telemetry=OFF if self.tracing is None else self.tracing.telemetry,
         )
         app.router.redirect_slashes = False
+        app.router.route_class = RequestRoute
         limits = request_limits(settings)
         add_native_routes(app.router, self.service, limits)
         stream_limits = StreamLimits(settings.stream_keep_alive_s)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from typing_extensions import TypedDict
@@ -42,18 +43,18 @@ def add_probes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/livez", **operation(TAG, "503 once this process should be replaced", ProbeAnswer, errors=_NOT_OK)
     )
-    async def livez() -> Response:
+    async def livez(_request: Request) -> Response:
         return _probe(service.why_not_live())
 
     @router.get(
         "/readyz",
         **operation(TAG, "503 while this server should get no traffic", ProbeAnswer, errors=_NOT_OK),
     )
-    async def readyz() -> Response:
+    async def readyz(_request: Request) -> Response:
         return _probe(service.why_not_ready())
 
     @router.get("/metrics", **operation(TAG, "Prometheus metrics", "text/plain", errors=_NO_KEY))
-    async def metrics() -> Response:
+    async def metrics(_request: Request) -> Response:
         await service.usage.refresh_for_scrape()
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
 
@@ -69,11 +70,11 @@ def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
     @router.get(
         "/openapi.json", **operation(TAG, "This description of the API", "application/json", errors=_NO_KEY)
     )
-    async def openapi() -> Response:
+    async def openapi(_request: Request) -> Response:
         return OrjsonResponse(await asyncio.to_thread(document))
 
     @router.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
+    async def docs(_request: Request) -> Response:
         text = await asyncio.to_thread(page)
         return Response(text, media_type="text/html", headers={"content-security-policy": POLICY})
 

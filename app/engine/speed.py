@@ -62,7 +62,12 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost, sign: int = 1) -> Cost:
         """Return the sum; with sign -1 the difference."""
-        return Cost(*[value + sign * addend for value, addend in zip(self, other, strict=True)])
+        return Cost(
+            self.num_sentences + sign * other.num_sentences,
+            self.num_tokens + sign * other.num_tokens,
+            self.row_tokens + sign * other.row_tokens,
+            self.extra_row_steps + sign * other.extra_row_steps,
+        )
 
 
 class Speed:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from app.text.language_codes import base_language, decimal_marks
@@ -32,6 +32,12 @@ NUMBER = re.compile(
     r"\d++(?:[" + _SPACES + r"\uff0c]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\uff0e\-]\d++)*", re.UNICODE
 )
 _DIGIT = re.compile(r"\d")
+_NO_DIGIT = re.compile(r"\D")
+# Marks between groups of digits that are no decimal mark in any language.
+_NEUTRAL_MARKS = re.compile(rf"[{_SPACES}'\u2019]")
+# The digits before the decimal mark, in languages with a decimal comma and with a decimal point.
+_WHOLE_WITH_POINTS = re.compile(r"\d{1,3}(?:\.\d{3})+|\d+")
+_WHOLE_WITH_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}|\d+")
 # Arabic and wide marks, and the marks that they stand for.
 _PLAIN_MARKS = str.maketrans("\u066b\u066c\uff0e\uff0c", ".,.,")
 _GAP = re.compile(f"[{_SPACES}\uff0c]")
@@ -117,12 +123,12 @@ class _Number:
 
     @cached_property
     def _significant_digits(self) -> set[str]:
-        return {re.sub(r"\D", "", reading).strip("0") for reading in self.readings}
+        return {_NO_DIGIT.sub("", reading).strip("0") for reading in self.readings}
 
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
     """Compare the numbers of a text and its translation. Languages are BCP 47 codes."""
-    if not _DIGIT.search(source) and not _DIGIT.search(target):
+    if not has_digit(source) and not has_digit(target):
         return _NONE
     source_marks, target_marks = decimal_marks(source_language), decimal_marks(target_language)
     source_language, target_language = base_language(source_language), base_language(target_language)
@@ -141,6 +147,11 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     return ChangedNumbers(
         tuple(number.written for number in missing), tuple(number.written for number in added)
     )
+
+
+def has_digit(text: str) -> bool:
+    """Whether a text has a decimal digit of any script."""
+    return _DIGIT.search(text) is not None
 
 
 def may_have_number(text: str, language: str) -> bool:
@@ -210,7 +221,7 @@ def _least_value(written: str, marks: str) -> Decimal:
 
 def _number(text: str, match: re.Match[str], marks: str) -> _Number:
     digits = _plain(match.group())
-    parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
+    parts = tuple(part.lstrip("0") or "0" for part in _NO_DIGIT.split(digits))
     readings = {digits, *(value for mark in marks if (value := _value(digits, mark)) is not None)}
     # The digits of a quantity belong together: `1,234` is not `1` and `234`. The same holds for unknown notations.
     has_one_part = all(
@@ -244,7 +255,7 @@ def _is_well_formed(digits: str, decimal: str) -> bool:
 
 
 def _is_one_kind(digits: str, decimal: str) -> bool:
-    marks = set(re.sub(r"\d", "", digits))
+    marks = set(_DIGIT.sub("", digits))
     if "/" in marks and len(marks) > 1:
         ratio = digits.split("/")
         return all(":" in each or _value(each, decimal) is not None for each in ratio)
@@ -266,12 +277,12 @@ def _value(digits: str, decimal: str) -> str | None:
 
     The last group has three digits. With a decimal point, the others may have two, as in India: `12,34,567`.
     """
-    compact = re.sub(rf"[{_SPACES}'\u2019]", "", digits)
+    compact = _NEUTRAL_MARKS.sub("", digits)
     whole, mark, fraction = compact.partition(decimal)
-    groups = r"(?:\.\d{3})+" if decimal == "," else r"(?:,\d{2,3})*,\d{3}"
-    if not re.fullmatch(rf"\d{{1,3}}{groups}|\d+", whole) or (mark and not fraction.isdigit()):
+    groups = _WHOLE_WITH_POINTS if decimal == "," else _WHOLE_WITH_COMMAS
+    if not groups.fullmatch(whole) or (mark and not fraction.isdigit()):
         return None
-    plain = re.sub(r"\D", "", whole).lstrip("0") or "0"
+    plain = _NO_DIGIT.sub("", whole).lstrip("0") or "0"
     fraction = fraction.rstrip("0")
     return f"{plain}.{fraction}" if fraction else plain
 
@@ -313,7 +324,8 @@ def _months(text: str, language: str) -> list[str]:
     return [str(names.index(word) + 1) for word in _WORD.findall(text.lower()) if word in names]
 
 
-def _values(language: str) -> dict[str, int]:
+@lru_cache(maxsize=64)
+def _values(language: str) -> Mapping[str, int]:
     """Return the values of a language's number words."""
     values = dict(_MORE_NUMBER_WORDS.get(language, {}))
     return values | {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}

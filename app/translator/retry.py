@@ -27,7 +27,7 @@ from app.decoding.options import DecodingOptions, FinishReason
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.errors import InvalidRequest
 from app.text.glossary import GlossaryHit
-from app.text.number_check import may_have_number
+from app.text.number_check import has_digit, may_have_number
 from app.text.segmentation import Span, best_cut, trimmed
 from app.text.segments import Fallback, lost_spans, repair, spans_between_placeholders
 from app.text.tokenizer import Encoded
@@ -155,6 +155,9 @@ class RetryPolicy:
             fits = self._planner.fits(pair, encoded)
             candidates = job.parsed_text.number_retries(job.segment, job.best, fits)
             job.candidates = [(segment, encoded[segment.source]) for segment in candidates]
+            if not candidates:
+                job.numbers_done = True
+                return False
         job.numbers_done = not self._try_next(prepared, job, _number_faults)
         return not job.numbers_done
 
@@ -163,6 +166,8 @@ class RetryPolicy:
         if job.digits_done or job.prefix or job.best is None or job.language.pair is None:
             return False
         job.digits_done = True
+        if not has_digit(job.best.text):
+            return False
         if may_have_number(job.segment.source, job.language.pair.source):
             return False  # such as "half past two", which may become 2:30
         if not job.parsed_text.changed_numbers(job.segment, repair(job.segment, job.best).text).added:

@@ -106,7 +106,7 @@ def add_inference_routes(router: APIRouter, plain: PlainTranslator) -> None:
     service = plain.service
 
     @router.get("/v2", **SERVER)
-    async def server() -> Response:
+    async def server(_request: Request) -> Response:
         answer: InferServer = {
             "name": "transduce",
             "version": version("transduce"),
@@ -115,12 +115,12 @@ def add_inference_routes(router: APIRouter, plain: PlainTranslator) -> None:
         return OrjsonResponse(answer)
 
     @router.get("/v2/health/live", **LIVE)
-    async def live() -> Response:
+    async def live(_request: Request) -> Response:
         answer: InferLive = {"live": service.why_not_live() is None}
         return _health(answer, is_well=answer["live"])
 
     @router.get("/v2/health/ready", **READY)
-    async def ready() -> Response:
+    async def ready(_request: Request) -> Response:
         answer: InferReady = {"ready": service.why_not_ready() is None}
         return _health(answer, is_well=answer["ready"])
 

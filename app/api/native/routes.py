@@ -140,7 +140,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             return OrjsonResponse(detect_answer(detected))
 
     @router.get("/v1/models", **MODELS)
-    async def models() -> Response:
+    async def models(_request: Request) -> Response:
         served = service.check_open()
         answer: ModelsAnswer = {"models": [model_answer(each) for each in served]}
         if served.pivoted:

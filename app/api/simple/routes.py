@@ -166,7 +166,7 @@ def add_simple_routes(
         await _fields(request, plain, keys)
         raise DialectError(403, "Suggestions are disabled on this server.")
 
-    async def preflight() -> Response:
+    async def preflight(_request: Request) -> Response:
         return Response(status_code=204, headers=dict(HEADERS))
 
     for path in PATHS:
@@ -180,7 +180,7 @@ def _add_descriptions(
     """Add the routes that describe the server. They need no key, because clients call them before they have one."""
 
     @router.get("/languages", **LANGUAGES)
-    async def languages() -> Response:
+    async def languages(_request: Request) -> Response:
         targets: dict[str, set[str]] = {code: {code} for code in plain.languages()}
         for source, target in plain.pairs():
             targets[source].add(target)
@@ -195,13 +195,13 @@ def _add_descriptions(
         return _response(rows)
 
     @router.get("/health", **HEALTH)
-    async def health() -> Response:
+    async def health(_request: Request) -> Response:
         plain.service.check_open()
         answer: SimpleHealth = {"status": "ok"}
         return _response(answer)
 
     @router.get("/frontend/settings", **SETTINGS)
-    async def frontend_settings() -> Response:
+    async def frontend_settings(_request: Request) -> Response:
         target = min(target for _, target in plain.pairs())
         settings: SimpleSettings = {
             "charLimit": plain.limits.max_item_characters,

@@ -69,7 +69,7 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
     store = plain.service.glossaries
 
     @router.get("/v2/glossary-language-pairs", **PAIRS)
-    async def language_pairs() -> Response:
+    async def language_pairs(_request: Request) -> Response:
         pairs = sorted({base_pair(pair) for pair in plain.pairs()})
         answer: V2GlossaryPairs = {
             "supported_languages": [
