@@ -127,11 +127,16 @@ def problems_of(found: list[NamedKeys]) -> list[str]:
 def _entry(number: int, name: str, table: Any, problems: list[str]) -> NamedKeys | None:
     """The keys of one table; None if it has problems, which are appended to `problems`.
 
-    number: the place of the table in the file, from 1. It stands for the name of a table without a known field: TOML
-    reads an unquoted key with a dot as a table and its field.
+    number: the place among the file's top-level entries, from 1. It stands for a name that may be a key. The name of a
+    table without a known field may be one: TOML reads an unquoted key with a dot as a table and its field.
     """
     if not _NAME.fullmatch(name):
-        problems.append("a name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _")
+        problems.append(
+            f"entry {number}: its name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _"
+        )
+        return None
+    if isinstance(table, list) and table and all(isinstance(each, dict) for each in table):
+        problems.append(f"entry {number}: write [name], not [[name]]")
         return None
     if not isinstance(table, dict):
         shown = name if _nearest(name) else "a value"
@@ -141,9 +146,8 @@ def _entry(number: int, name: str, table: Any, problems: list[str]) -> NamedKeys
         return KeyEntry.model_validate(table).named(name)
     except ValidationError as error:
         shown = f"[{name}]" if table.keys() & KeyEntry.model_fields else f"entry {number}:"
-        problems += [
-            f"{shown} {_line(finding)}" for finding in error.errors(include_input=False, include_url=False)
-        ]
+        findings = error.errors(include_input=False, include_url=False)
+        problems += dict.fromkeys(f"{shown} {_line(finding)}" for finding in findings)
         return None
 
 
@@ -157,6 +161,8 @@ def _line(finding: Any) -> str:
         if (near := _nearest(field)) is None:
             return f"a field is not known; the known fields are {', '.join(KeyEntry.model_fields)}"
         return f"{field} is not known; did you mean {near}?"
+    if finding["type"] in {"list_type", "string_type"}:
+        return f"{field} must be a string or an array of strings"
     return f"{field}: {message}"
 
 

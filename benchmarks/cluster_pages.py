@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -150,6 +151,7 @@ def filled(page: str, path: Path) -> str:
 
 def main() -> int:
     """Write the pages. Returns the exit code, 0."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for page, result in PAGES.items():
         page.write_text(filled(page.read_text("utf-8"), result), "utf-8")
     return 0

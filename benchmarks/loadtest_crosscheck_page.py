@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -85,6 +86,7 @@ def filled(page: str, path: Path) -> str:
 
 def main() -> int:
     """Write docs/load-testing.md. Returns the exit code, 0."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
     return 0
 

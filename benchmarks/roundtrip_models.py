@@ -33,7 +33,10 @@ def shuffled(source: str) -> SegmentTranslation:
 
 
 def dropping(source: str) -> SegmentTranslation:
-    """Some words left out, including placeholders."""
+    """The source without about 30 % of its words, the same ones for equal sources.
+
+    A placeholder is a word, so it may be left out.
+    """
     draw = random.Random(source)
     kept = [index for index in range(len(words(source))) if draw.random() >= DROPPED_SHARE]
     return in_order(source, kept)
@@ -45,7 +48,7 @@ def repeating(source: str) -> SegmentTranslation:
 
 
 def in_order(source: str, order: Sequence[int]) -> SegmentTranslation:
-    """The words at these indices, joined by spaces, each aligned to itself."""
+    """The source's words at these indices, joined by spaces. Each is aligned to the source word that it copies."""
     spans = words(source)
     parts: list[str] = []
     target: list[tuple[int, int]] = []

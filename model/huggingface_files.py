@@ -1,4 +1,4 @@
-"""The files that Hugging Face's models of our network share: configuration, vocabulary, weights and their names.
+"""Reads what is common to Hugging Face's Marian, PEGASUS, M2M-100 and NLLB: configuration, vocabulary and weights.
 
 Nothing here runs code of the files.
 """
@@ -22,19 +22,30 @@ from model.config import ModelConfig
 CONFIG, VOCABULARY = "config.json", "vocab.json"
 GENERATION = "generation_config.json"  # older models have its fields in config.json
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
-INDEX_SUFFIX = ".index.json"  # of the file that lists the parts of weights in several files
+INDEX_SUFFIX = ".index.json"  # the suffix of the index, which names the files if the weights are in several
 SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 # Our name of an SSRU (`model.ssru`) in a decoder layer. Hugging Face has no SSRUs. Only Marian's own files have them.
 SSRU = "ssru"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+# The least and the largest value of each whole number of config.json. No model that we know is near a largest value.
+_MOST_SUBWORDS = 10_000_000
+_IDS = (0, _MOST_SUBWORDS - 1)
+_RANGES = {
+    "d_model": (1, 100_000), "encoder_layers": (1, 1000), "decoder_layers": (1, 1000),
+    "encoder_attention_heads": (1, 1000), "decoder_attention_heads": (1, 1000),
+    "encoder_ffn_dim": (1, 1_000_000), "decoder_ffn_dim": (1, 1_000_000), "vocab_size": (1, _MOST_SUBWORDS),
+    "decoder_vocab_size": (1, _MOST_SUBWORDS), "pad_token_id": _IDS, "eos_token_id": _IDS,
+    "decoder_start_token_id": _IDS, "max_position_embeddings": (1, 1_000_000),
+}  # fmt: skip
+_OPTIONAL = ("decoder_vocab_size",)
 
 
 # --- files
 
 
-def missing_weights(folder: Path) -> list[str]:
-    """The problems of the files of weights: those that are missing, and a wrong index."""
+def weight_file_problems(folder: Path) -> list[str]:
+    """Which files of weights are missing, or why the index cannot be used."""
     try:
         paths = _weight_paths(folder)
     except (OSError, ValueError) as error:
@@ -125,14 +136,16 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 def size_problems(facts: Mapping[str, Any]) -> list[str]:
     """The sizes, ids and activation of config.json that are missing or that this network does not support."""
-    sizes = ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
-             "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size", "pad_token_id", "eos_token_id",
-             "decoder_start_token_id", "max_position_embeddings")  # fmt: skip
-    problems = [
-        f"{name} of {CONFIG} is missing or no whole number"
-        for name in sizes
-        if not isinstance(facts.get(name), int)
-    ]
+    problems = []
+    for name, (least, most) in _RANGES.items():
+        value = facts.get(name)
+        if value is None and name in _OPTIONAL:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            missing = "" if name in _OPTIONAL else "missing or "
+            problems.append(f"{name} of {CONFIG} is {missing}no whole number")
+        elif not least <= value <= most:
+            problems.append(f"{name} of {CONFIG} is {value}; it must be from {least} to {most}")
     problems += [
         f"encoder_{name} and decoder_{name} of {CONFIG} differ"
         for name in ("attention_heads", "ffn_dim")
@@ -148,7 +161,7 @@ def size_problems(facts: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Tables:
-    """The names of the weights that embed a source and a target, and that the output multiplies with."""
+    """The names of three tables: the source's embedding, the target's embedding, and the output projection."""
 
     source: str = SHARED
     target: str = SHARED
@@ -158,20 +171,26 @@ class Tables:
     def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
         """The names that config.json implies.
 
-        A table that all three share has the first of its names that `weights` has. One that only source and target
-        share has the name SHARED, or the name of a side where `weights` has it.
+        A file may have only one of the names of a shared table, whichever it is. `save_model` of Safetensors keeps
+        the alphabetically first one. If a file has several, the one that comes first in the code is the table, and
+        the others must be the same (`copies`). Only if the output has a table of its own may source and target differ.
         """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)
+
+        def first(*names: str) -> str:
+            """The first of the names that `weights` has. If it has none, the first name."""
+            return next((name for name in names if name in weights), names[0])
+
         if is_shared and is_tied:
-            # `save_model` of Safetensors keeps one name of a table, the first in alphabetical order.
-            names = (SHARED, OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE)
-            table = next((name for name in names if name in weights), SHARED)
+            table = first(SHARED, OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE)
             return Tables(table, table, table)
-        source, target = (
-            SHARED if is_shared and name not in weights else name for name in (SOURCE_TABLE, TARGET_TABLE)
-        )
-        return Tables(source, target, target if is_tied else OUTPUT_TABLE)
+        if is_shared:
+            source = first(SOURCE_TABLE, SHARED, TARGET_TABLE)
+            target = first(TARGET_TABLE, SHARED, SOURCE_TABLE)
+            return Tables(source, target, OUTPUT_TABLE)
+        target = first(TARGET_TABLE, OUTPUT_TABLE) if is_tied else TARGET_TABLE
+        return Tables(SOURCE_TABLE, target, target if is_tied else OUTPUT_TABLE)
 
     def own(self, weights: Mapping[str, Tensor]) -> tuple[bool, bool]:
         """Whether the source's table and whether the output's table differ from the target's."""
@@ -226,7 +245,7 @@ def weight_problems(
         if is_pre_norm:
             expected |= {f"model.{stack}.layer_norm.{part}": (d,) for part in ("weight", "bias")}
     return _differences(expected, weights) + [
-        f"{copy} differs from {table}, by {CONFIG} they are the same"
+        f"{copy} and {table} differ, but {CONFIG} says that they are the same table"
         for copy, table in tables.copies().items()
         if copy in weights and table in weights and not torch.equal(weights[copy], weights[table])
     ]
@@ -249,7 +268,7 @@ def _differences(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
             problems.append(f"the weight {name} is missing")
         elif tuple(weights[name].shape) != shape:
             problems.append(
-                f"the weight {name} has the shape {tuple(weights[name].shape)}, by {CONFIG} it is {shape}"
+                f"the weight {name} has the shape {tuple(weights[name].shape)}; {CONFIG} requires {shape}"
             )
     return problems
 
@@ -276,7 +295,7 @@ def model_config(
         dropout=0.0,
         norm=norm,
         activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
-        positions="learned",  # a stored table, because half sines and half cosines differ from the paper's
+        positions="learned",  # a stored table: all sines precede all cosines, and the paper interleaves them
         max_length=max_length,
         output_bias=True,  # it excludes subwords that no translation contains
         own_source_table=own_tables[0],

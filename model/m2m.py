@@ -27,11 +27,11 @@ from model.huggingface_files import (
     GENERATION,
     Tables,
     layer_state,
-    missing_weights,
     model_config,
     read_json,
     read_weights,
     size_problems,
+    weight_file_problems,
     weight_problems,
 )
 from model.imported import (
@@ -73,7 +73,7 @@ def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     Raises UnusableModel.
     """
     problems = [] if (folder / CONFIG).is_file() else [f"{CONFIG} is missing"]
-    problems += missing_weights(folder)
+    problems += weight_file_problems(folder)
     facts: dict[str, Any] = {}
     search: dict[str, Any] = {}
     defaults = (1, 1.0)

@@ -30,12 +30,12 @@ from model.huggingface_files import (
     Tables,
     checked_vocabulary,
     layer_state,
-    missing_weights,
     model_config,
     read_json,
     read_weights,
     size_problems,
     table_state,
+    weight_file_problems,
     weight_problems,
 )
 from model.imported import (
@@ -132,7 +132,7 @@ def _huggingface_files(folder: Path) -> Files:
     """The files of Hugging Face. Raises UnusableModel, OSError, ValueError."""
     names = (CONFIG, VOCABULARY, SOURCE, TARGET)
     problems = [f"{name} is missing" for name in names if not (folder / name).is_file()]
-    problems += missing_weights(folder)
+    problems += weight_file_problems(folder)
     if problems:
         raise UnusableModel(folder, problems)
     source_spm, target_spm = (read_sentencepiece(folder / name) for name in (SOURCE, TARGET))

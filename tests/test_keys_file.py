@@ -93,9 +93,14 @@ UNKNOWN = (
             "[sales] characters_per_day: Input should be a valid integer",
         ),
         (
-            f'["a b"]\nkey = "{SECRET}"',
-            "a name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _",
+            f'[sales]\nkey = "{SECRET}"\n["a b"]\nkey = "{SECRET}-2"',
+            "entry 2: its name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _",
         ),
+        (f'[sales]\nkey = "{SECRET}"\n[[shop]]\nkey = "{SECRET}-2"', "entry 2: write [name], not [[name]]"),
+        ("sales = []", "a value is outside of a table; each key needs a table such as [sales]"),
+        ("[sales]\nkey = 5", "[sales] key must be a string or an array of strings"),
+        (f'[sales]\nsha256 = ["{DIGEST}", 5]', "[sales] sha256 must be a string or an array of strings"),
+        ("[sales]\nsha256 = [5, 6]", "[sales] sha256 must be a string or an array of strings"),
         (f'[a]\nkey = "{SECRET}"\n[b]\nkey = "{SECRET}"', "[b] has a key of [a]"),
     ],
 )

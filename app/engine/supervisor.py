@@ -67,7 +67,7 @@ class SupervisedPool(Protocol):
     def add_worker(self, number: int, worker: Worker) -> None:
         """Use a new worker. number: that of the dead worker."""
 
-    def abandon_worker(self, *, ends_engine: bool) -> None:
+    def give_up_worker(self, *, ends_engine: bool) -> None:
         """Continue without the dead worker. End if `ends_engine`, or if no worker is left or being started."""
 
 
@@ -129,7 +129,7 @@ class Supervisor:
                 ends_engine = not restarts.budget.take()
         self._starting.discard(number)
         if worker is None:
-            self._pool.abandon_worker(ends_engine=ends_engine)
+            self._pool.give_up_worker(ends_engine=ends_engine)
             return
         fields: dict[str, Field] = {
             "worker": worker_number,

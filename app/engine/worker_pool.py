@@ -31,7 +31,7 @@ class PoolOwner(Protocol):
         """A worker without sentences was added."""
 
     def on_lost(self, worker: Worker, step_started_at: float | None) -> tuple[int, int]:
-        """A worker has died and is replaced. It gets no more sentences.
+        """A worker has died, and its replacement is being started. The dead worker gets no more sentences.
 
         step_started_at: when its last step began. Returns how many of its sentences are decoded again, and how many
         have failed.
@@ -57,7 +57,7 @@ class WorkerPool:
         first_worker: int,
     ) -> None:
         """restarts, first_worker: as in `Engine`."""
-        self._workers = dict(enumerate(workers))  # by number, without those that are being replaced
+        self._workers = dict(enumerate(workers))  # by number, without those that have died
         self._owner = owner
         self._settings = settings
         self._first_worker = first_worker
@@ -72,7 +72,7 @@ class WorkerPool:
         return any(worker.is_alive for worker in self._workers.values())
 
     def health(self, max_rows: int) -> tuple[WorkerHealth, ...]:
-        """Return the state of each worker that is not being replaced. max_rows: rows of a worker."""
+        """Return the state of each worker, without those that have died. max_rows: rows of a worker."""
         now = time.monotonic()
         found = []
         for number, worker in self._workers.items():
@@ -94,8 +94,8 @@ class WorkerPool:
     async def close(self, timeout_s: float) -> None:
         """End all workers. timeout_s: seconds that a step may still take. Then its worker is abandoned or killed.
 
-        The pool keeps only abandoned workers. It is in a reference cycle with its engine, and the others' memory and
-        descriptors shall be free at once.
+        Afterwards the pool holds only workers whose step still hangs. It drops all others, so that their memory and
+        descriptors are freed at once, although the pool and its engine refer to each other.
         """
         await self._supervisor.close()
         if self.has_worker:
@@ -118,8 +118,8 @@ class WorkerPool:
         worker.start(self._settings, WorkerListener(on_report, partial(self._on_exit, number)))
         self._owner.on_added()
 
-    def abandon_worker(self, *, ends_engine: bool) -> None:
-        """As `SupervisedPool.abandon_worker`."""
+    def give_up_worker(self, *, ends_engine: bool) -> None:
+        """As `SupervisedPool.give_up_worker`."""
         if ends_engine or not (self._workers or self._supervisor.is_starting):
             self._end(has_died=True)
 

@@ -21,7 +21,8 @@ _CONVERSION = "diouxXeEfFgGaAcspn@"
 _NUMBER = r"(?:\d{1,4}+|\*(?:\d{1,2}+\$)?)"
 _OPTIONS = rf"(?>(?:[-+0#]|'(?=[-+0#\d.*$hlLqzjt]*+[diufFgG]))*){_NUMBER}?+(?:\.{_NUMBER})?"
 _LENGTH = "(?:[hlLqzjt]{0,2}|I(?:32|64))"
-# `-a` is a suffix in `20%-a`, Hungarian for "20% of". In printf, the flag `-` without a width has no effect.
+# After a digit, `%-a` is not a conversion: `20%-a` is Hungarian for "20% of". This loses no real conversion, because
+# `-` without a width has no effect.
 _PRINTF = re.compile(
     r"%(?:"
     rf"\([\w.\- ]{{1,64}}+\){_OPTIONS}[{_CONVERSION}]"
@@ -38,8 +39,8 @@ _NOT_IN_URL = (
     r"\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
     r"\ue000-\uf8ff\U000f0000-\U0010ffff"
 )
-# A URL ends before a letter of a script without spaces, because browsers copy paths in percent-encoding. If a label of
-# its host begins with such a letter, the URL may have more of them.
+# A browser percent-encodes the path of a URL that a user copies. So a letter of a script without spaces normally ends
+# the URL. If a label of the host begins with such a letter, the rest of the URL may contain these letters.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
     rf"(?:(?=(?>(?:[A-Za-z0-9\-]++\.)*)[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)",
@@ -47,6 +48,7 @@ _URL = re.compile(
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.
 # Therefore an address has no other letters before its `@`, and each label of its domain has only Latin or only others.
+# The last label is ASCII.
 _LATIN = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0300-\u036f\u1e00-\u1eff"
 _EMAIL = re.compile(
     rf"(?<![{_LATIN}0-9_.%+\-])[{_LATIN}0-9_][{_LATIN}0-9_.%+\-]{{0,63}}+@"
@@ -55,7 +57,7 @@ _EMAIL = re.compile(
 )
 # Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
-_OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
+_OPENING_BRACKET_OF = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
 _ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
 _BRACES = re.compile(r"[{}]")
@@ -131,11 +133,14 @@ def _is_variable(text: str, start: int, end: int) -> bool:
 
 
 def _without_closing_punctuation(text: str, start: int, end: int) -> Span:
-    """Return a URL without the punctuation of its sentence and without an unmatched closing bracket."""
+    """Return a URL without the sentence's punctuation, Markdown's `*_~`, and unmatched closing brackets at its end.
+
+    A URL that ends with one of these loses it.
+    """
     counts = {mark: text.count(mark, start, end) for mark in "()[]{}"}
     while end > start:
         last = text[end - 1]
-        opening = _OPENINGS_OF_URLS.get(last)
+        opening = _OPENING_BRACKET_OF.get(last)
         if opening is not None:
             if counts[opening] >= counts[last]:
                 break

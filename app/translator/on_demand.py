@@ -23,7 +23,10 @@ Result = TypeVar("Result", TranslationResult, ScoreResult)
 
 
 class OnDemandTranslator(ModelTranslator):
-    """Translates with a model of a pool. `translate` and `score` raise NotReady as `ModelPool.held` does, too."""
+    """Translates with a model of a pool.
+
+    `translate` and `score` also raise NotReady if the model cannot be loaded by the deadline (`ModelPool.held`).
+    """
 
     def __init__(
         self,
@@ -64,7 +67,8 @@ class OnDemandTranslator(ModelTranslator):
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """As `ModelTranslator.translate`."""
-        self.languages.check(request.source, request.target)  # an invalid request loads no model
+        # Unsupported languages or options load no model.
+        self.languages.check(request.source, request.target)
         self.checked_options(request.options)
         return await self._with_model(
             request.deadline, lambda translator: translator.translate(request, observer)

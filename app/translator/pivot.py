@@ -340,7 +340,8 @@ class PivotedPair:
         self, request: TranslationRequest, observer: Observer | None = None
     ) -> TranslationResult:
         """Translate every text, as `PivotTranslator.translate` does. Loads the models that are not loaded."""
-        self._languages.check(request.source, request.target)  # an invalid request loads no model
+        # Unsupported languages or options load no model.
+        self._languages.check(request.source, request.target)
         self.checked_options(request.options)
         needs_load = not (self._first.is_loaded and self.last.is_loaded)
         started = time.monotonic()

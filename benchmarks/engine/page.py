@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -92,6 +93,7 @@ def filled(page: str, results: Path) -> str:
 
 def main() -> int:
     """Write the pages. Returns the exit code."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8"), RESULTS), "utf-8")
     return 0

@@ -98,7 +98,10 @@ def operators_of(events: list[dict[str, Any]]) -> set[str]:
 
 
 def runs_of(events: list[dict[str, Any]]) -> list[Run]:
-    """The runs of a profile in order. A kernel counts to the run in which it began."""
+    """The runs of a profile in order.
+
+    A kernel counts to the run in which it began. One that began between two runs counts to the second of them.
+    """
     whole = sorted((event for event in events if event.get("name") == "model_run"), key=_start)
     kernels = sorted((event for event in events if _is_kernel(event)), key=_start)
     found = []

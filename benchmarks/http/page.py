@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def _parts(path: Path) -> Parts:
 
 def main() -> int:
     """Write the page and the Markdown of both results. Returns the exit code."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
     for result in (RESULT, RESULT.with_name(INTEL_RESULT)):
         markdown = report.render(json.loads(result.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""A server whose disk takes no more of a file: a limit of the operating system stands in for a full disk."""
+"""A server that cannot write files. RLIMIT_FSIZE stands in for a full disk, so the error is EFBIG, not ENOSPC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
 
 MESSAGE = "files cannot be stored now (EFBIG)"
-# A translation is written in one piece. An upload is on disk if it has more than 1 MiB.
+FILE_SIZE_LIMIT = 32_768
+# WRITTEN is above the limit, so its translation cannot be written, but its upload stays in memory. UPLOADED is above
+# 1 MiB, from which an upload goes to disk.
 WRITTEN, UPLOADED = b"1 " * 20_000, b"1 " * 600_000
 
 
@@ -40,7 +42,7 @@ def test_a_full_disk_is_named_and_is_no_failure_of_the_engine(
         server.ready().client() as http,
     ):
         unlimited = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (32_768, unlimited[1]))
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (FILE_SIZE_LIMIT, unlimited[1]))
         for path, content in (
             ("/translate_file", WRITTEN),
             ("/translate_file", UPLOADED),

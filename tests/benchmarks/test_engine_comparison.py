@@ -89,7 +89,7 @@ def test_a_sentence_without_an_answer_within_the_limit_has_no_latency() -> None:
 
 
 class TimedWorker:
-    """A fake of Transduce's process. Each call takes the next time in the list of its layout."""
+    """A fake of Transduce's process. `translate` reports the next of `times_s` for this number of workers."""
 
     times_s: dict[int, list[float]]
 
@@ -187,7 +187,7 @@ def test_an_error_reaches_every_sentence_of_the_batch(kind: type[Exception]) -> 
 
     async def run() -> list[Any]:
         with ThreadPoolExecutor(1) as executor:
-            batcher = WindowBatcher(broken, executor=executor, num_workers=1, window_s=0.0, max_size=8)
+            batcher = WindowBatcher(broken, executor=executor, num_workers=1, window_s=NEVER_S, max_size=3)
             answers = asyncio.gather(*(batcher.translate(n) for n in range(3)), return_exceptions=True)
             return await asyncio.wait_for(answers, TIMEOUT_S)
 
@@ -206,20 +206,22 @@ def event(name: str, ts: int, dur: int, operator: str = "") -> dict[str, Any]:
     return {"cat": "Session", "name": name, "ts": ts, "dur": dur}
 
 
-def test_kernels_count_to_the_run_in_which_they_began() -> None:
+def test_kernels_count_to_the_run_in_which_they_began_or_to_the_next() -> None:
     events = [
         event("model_loading", 0, 50),
         event("model_run", 200, 40),
         event("a", 110, 20, "MatMul"),
         event("b", 135, 5, "Gemm"),
-        event("c", 141, 3, "NoSuchOperator"),
+        event("ends after its run", 141, 20, "NoSuchOperator"),
+        event("between the runs", 170, 7, "TopK"),
+        event("after the last run", 250, 7, "TopK"),
         event("model_run", 100, 50),
         event("d", 210, 30, "FeedForward"),
     ]
     first, second = runs_of(events)
     assert first.total_s == pytest.approx(50e-6)
-    assert first.kernels_s == pytest.approx({"matrix products": 25e-6, OTHER: 3e-6})
-    assert second.kernels_s == pytest.approx({"feed-forward sub-layer": 30e-6})
+    assert first.kernels_s == pytest.approx({"matrix products": 25e-6, OTHER: 20e-6})
+    assert second.kernels_s == pytest.approx({"top-k": 7e-6, "feed-forward sub-layer": 30e-6})
 
 
 def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
@@ -287,7 +289,10 @@ def test_native_kernels_have_the_time_that_they_counted_in_the_measured_run() ->
 
 
 def samples(growth: float) -> tuple[list[float], list[float]]:
-    """Minutes, and MB of memory at them: a sample each second for ten minutes. growth: MB per minute."""
+    """The times in minutes, and the memory in MB at each time: a sample each second for ten minutes.
+
+    growth: MB per minute.
+    """
     minutes = [number / 60 for number in range(600)]
     return minutes, [
         300.0 + growth * minute + (number * 7919 % 13) / 10 for number, minute in enumerate(minutes)

@@ -301,6 +301,14 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         ),
         ("activation_function", "tanh", "must be one of relu, swish, silu, gelu"),
         ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),
+        ("encoder_layers", 20_000, "encoder_layers of config.json is 20000; it must be from 1 to 1000"),
+        ("d_model", True, "d_model of config.json is missing or no whole number"),
+        ("encoder_ffn_dim", 0, "encoder_ffn_dim of config.json is 0; it must be from 1 to 1000000"),
+        ("pad_token_id", -1, "pad_token_id of config.json is -1; it must be from 0 to 9999999"),
+        ("decoder_vocab_size", "many", "decoder_vocab_size of config.json is no whole number"),
+        ("decoder_vocab_size", [1], "decoder_vocab_size of config.json is no whole number"),
+        ("decoder_vocab_size", 2.9, "decoder_vocab_size of config.json is no whole number"),
+        ("decoder_vocab_size", 0, "decoder_vocab_size of config.json is 0; it must be from 1 to 10000000"),
         (
             "decoder_attention_heads",
             4,
@@ -308,7 +316,7 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         ),
         ("vocab_size", 7, "vocab_size of config.json is 7"),
         ("eos_token_id", 5, "</s> is 0 in vocab.json, eos_token_id of config.json is 5"),
-        ("d_model", 32, "the weight model.shared.weight has the shape"),
+        ("d_model", 32, "; config.json requires ("),
         ("decoder_layers", 3, "the weight model.decoder.layers.2.self_attn.q_proj.weight is missing"),
     ],
 )

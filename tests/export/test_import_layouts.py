@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 
 from app.bundle import load_bundle
 from app.bundle_tokenizers import load_tokenizers
@@ -254,6 +254,35 @@ def test_a_shared_table_may_be_stored_under_any_of_its_names(
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UnusableModel, match=r"the weight model\.shared\.weight is missing"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_tables_that_save_model_left_out_are_found(tmp_path: Path, is_shared: bool, is_tied: bool) -> None:
+    """It keeps the alphabetically first name of each group of weights that are the same."""
+    model = write_marian(tmp_path, has_target_vocabulary=not is_shared, tie_word_embeddings=is_tied)
+    target = model.get_decoder().embed_tokens
+    if is_shared:
+        model.model.shared = model.get_encoder().embed_tokens = target
+    if is_tied:
+        model.lm_head.weight = target.weight
+    file = tmp_path / "model.safetensors"
+    save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, file)
+    expected = read_marian(tmp_path).state
+    save_model(model, str(file))
+    kept = {
+        (True, True): {OUTPUT_TABLE},
+        (True, False): {OUTPUT_TABLE, TARGET_TABLE},
+        (False, True): {OUTPUT_TABLE, SOURCE_TABLE},
+        (False, False): {OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE},
+    }
+    assert (
+        load_file(file).keys() & {SHARED, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE}
+        == kept[is_shared, is_tied]
+    )
+    found = read_marian(tmp_path).state
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[each], expected[each]) for each in expected)
 
 
 def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) -> None:

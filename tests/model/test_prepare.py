@@ -22,62 +22,10 @@ from model.prepare_cli import KEEP_CHOICES, add_prepare_arguments
 from model.prepare_report import Report
 from model.seen_hashes import SeenHashes
 from model.shards import Compression, ShardWriter
-from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
 
 RULES = Rules("en", "de")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("  a\u00a0 b\tc\x85d\u2028", "a b c d"),
-        ("nu\x00l\x1b \u200bzero\ufeff so\u00adft", "nul zero soft"),
-        ("u\u0308ber", "\u00fcber"),
-        ("\U0001f468\u200d\U0001f373 cooks", "\U0001f468\u200d\U0001f373 cooks"),
-        ("\n\x0c", ""),
-        ("plain text.", "plain text."),
-    ],
-)
-def test_normalise(text: str, expected: str) -> None:
-    assert normalise(text) == expected
-    assert normalise(expected) == expected
-
-
-def test_keys_ignore_case_and_marks_but_no_letters() -> None:
-    assert letters_key("Grüße, an ALLE!") == letters_key("grüsse an alle")
-    assert letters_key("कि") != letters_key("की")
-    assert near_key("Step 1 of the long tour of town") == near_key("step 9 of the long tour of town!")
-    assert near_key("3.5 km") != near_key("4.2 km")
-    assert sorted_digits("1,200 for 3") == sorted_digits("3 für 1.200")
-    assert sorted_digits("٣") == "3"
-
-
-def test_the_hash_is_the_same_on_every_machine() -> None:
-    assert hash64("Haus") == 0x9AC6701C29F59D7
-    assert hash64("Haus") != hash64("Maus")
-    assert hash64("\ud800") < 2**64
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("schÃ¶n", True),
-        ("StraÃ\x9fe", True),
-        ("Ã\xa0 la", True),
-        ("ÃŽle", True),
-        ("itâ€™s", True),
-        ("itâ\x80\x99s", True),
-        ("\ufffd", True),
-        ("schön", False),
-        ("NÃO", False),
-        ("it’s", False),
-        ("âge", False),
-    ],
-)
-def test_text_that_was_decoded_wrongly_is_recognised(text: str, expected: bool) -> None:
-    assert is_broken(text) is expected
 
 
 @pytest.mark.parametrize(

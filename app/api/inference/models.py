@@ -17,7 +17,8 @@ MAX_ID_CHARACTERS = 256
 MAX_DIMENSIONS = 8
 MAX_OUTPUTS = 16
 _MAX_INT32 = 2**31 - 1
-_MAX_EXACT = 2**53  # the largest integer up to which a double represents all integers
+# Doubles represent every integer up to this one, so every JSON client can send the limit exactly.
+_MAX_EXACT = 2**53
 _IGNORED = frozenset({"priority", "sequence_id", "sequence_start", "sequence_end"})
 OutputName = Literal["translation", "source_language"]
 
@@ -40,10 +41,11 @@ class InferParameters(RequestBody):
         Field(
             ge=0,
             le=_MAX_EXACT,
-            description="microseconds until the response is 504, if less than the server's timeout; 0: that timeout",
+            description="deadline in microseconds after the request arrives; after it the response is 504. 0, or more "
+            "than the server's timeout: the server's timeout",
         ),
     ] = 0
-    binary_data_output: Annotated[bool, Field(description="outputs follow the JSON as bytes")] = False
+    binary_data_output: Annotated[bool, Field(description="default of the outputs' `binary_data`")] = False
     priority: Annotated[Any, Field(description="ignored")] = None
     sequence_id: Annotated[Any, Field(description="ignored")] = None
     sequence_start: Annotated[Any, Field(description="ignored")] = None
@@ -58,14 +60,19 @@ class InferParameters(RequestBody):
         return {key: item for key, item in value.items() if key not in _IGNORED}
 
 
-class SendingParameters(TolerantBody):
-    """The parameters of an input or output that would change what is read or returned. They are refused."""
+class TensorOrOutputParameters(TolerantBody):
+    """Base of the parameters of an input and of an output.
+
+    `classification` and the parameters of shared memory are refused, because the server cannot do what they request.
+    """
 
     classification: NotOffered = None
     shared_memory_region: NotOffered = None
+    shared_memory_offset: NotOffered = None
+    shared_memory_byte_size: NotOffered = None
 
 
-class TensorParameters(SendingParameters):
+class TensorParameters(TensorOrOutputParameters):
     """How the input tensor is sent."""
 
     binary_data_size: Annotated[
@@ -90,10 +97,15 @@ class InferTensor(TolerantBody):
     ] = None
 
 
-class OutputParameters(SendingParameters):
+class OutputParameters(TensorOrOutputParameters):
     """How an output is sent."""
 
-    binary_data: bool | None = None
+    binary_data: Annotated[
+        bool | None,
+        Field(
+            description="whether the output follows the JSON as bytes; absent: as the request's `binary_data_output`"
+        ),
+    ] = None
 
 
 class InferOutputRequest(TolerantBody):

@@ -183,6 +183,19 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
         400,
         r"inputs\[0\].parameters.shared_memory_region is not offered here",
     ),
+    (
+        {"inputs": [tensor(["a"], parameters={"shared_memory_offset": 5})]},
+        400,
+        r"inputs\[0\].parameters.shared_memory_offset is not offered here",
+    ),
+    (
+        {
+            "inputs": [tensor(["a"])],
+            "outputs": [{"name": "translation", "parameters": {"shared_memory_byte_size": 9}}],
+        },
+        400,
+        r"outputs\[0\].parameters.shared_memory_byte_size is not offered here",
+    ),
     ({"inputs": [tensor(["a"])], "parameters": {"voice": "low"}}, 400, "a field of parameters is not known"),
     ({"inputs": [tensor(["a"])], "parameters": {"target": "fr"}}, 400, "target must be one of de, en"),
     ({"inputs": [tensor(["a"])], "parameters": {"format": "pdf"}}, 400, "format must be one of text"),
