@@ -115,14 +115,19 @@ run_pytest = env -u PYTHONDONTWRITEBYTECODE .venv-dev/bin/python -m pytest -n $(
 	--no-loadscope-reorder
 
 # $(call build_environment,folder,lock file,pip options): delete the environment first, so that no package of an older
-# lock file is left.
+# lock file is left. The kernels are compiled while pip installs the packages: build_editable is the function that
+# `pip install --editable` calls, and its wheel holds the paths of the sources.
 define build_environment
 @python=$$($(FIND_PYTHON)); \
 echo "building $(1) with $$python from $(2); the first time this downloads for a minute or more" >&2; \
 rm -rf $(1); "$$python" -m venv $(1); \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt; \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(3) -r $(2); \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+pip="$(1)/bin/python -m pip install --quiet --disable-pip-version-check"; \
+$$pip --require-hashes -r requirements/build.txt; \
+$(1)/bin/python -c 'from setuptools.build_meta import build_editable as build; build("$(1)")' >$(1)/kernels.log 2>&1 & \
+trap "kill $$! 2>/dev/null || true" EXIT; \
+$$pip $(3) -r $(2); \
+wait $$! || { cat $(1)/kernels.log >&2; exit 1; }; \
+$$pip --no-deps $(1)/*.whl; \
 $(1)/bin/python -m app.text.detector_arrays; \
 touch $@
 endef
