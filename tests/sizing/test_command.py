@@ -29,8 +29,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def test_a_server_is_measured_once_and_sized_twice(
-    server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("transduce.sizing.capacity.NUM_REQUESTS", 600)
     file = tmp_path / "costs.json"
     measuring = ["size", server.url, "--seconds", "0.5", "--save", str(file), "--workload", "short"]
     assert main([*measuring, "--rate", "1", "--slo", "p99=20s"]) == 0
