@@ -59,7 +59,7 @@ def choose_format(file: Path | None, chosen: str | None) -> str:
 
 
 def translate_file(client: Client, task: FileTask, params: TranslateParams) -> None:
-    """Read the file, translate its texts and write the output.
+    """Read the file, translate its texts and write the output. A file without texts is written with a warning.
 
     Raises:
         CommandError: the file does not have its format, a request fails as in `translate_batch` or
@@ -74,6 +74,8 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
         file = read_file(task.data, FileFormat(task.format))
     except FileError as error:
         raise CommandError(f"the file cannot be read as {task.format}: {error}") from error
+    if not file.units:
+        print("transduce translate: no text to translate was found", file=sys.stderr)
     with ExitStack() as stack:
         journal = None
         if task.output is not None:

@@ -16,12 +16,12 @@ from io import BytesIO
 from shutil import copyfileobj
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from app.files.docx_paragraph import Paragraph, Raw, read_paragraph
+from app.files.docx_paragraph import Paragraph, Raw, preserves_space, read_paragraph
 from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
 from app.files.xml_tree import Node, read_tree
 
-# Entries with text beside the body.
+# The usual names of entries with text beside the body. They count if the body has no entry with its relationships.
 _TEXT_ENTRIES = re.compile(r"word/(?:header|footer|footnotes|endnotes)\d*\.xml")
 # Bytes per step when an entry is copied or its checksum is verified.
 _COPIED_BYTES = 1 << 16
@@ -29,6 +29,7 @@ _COPIED_BYTES = 1 << 16
 _RELATIONSHIPS = "_rels/.rels"
 _BODY = "word/document.xml"
 _IS_BODY = re.compile(r"""\sType\s*=\s*["'][^"']*/officeDocument["']""")
+_HAS_TEXT = re.compile(r"""\sType\s*=\s*["'][^"']*/(?:header|footer|footnotes|endnotes)["']""")
 _TARGET = re.compile(r"""\sTarget\s*=\s*["']([^"']+)["']""")
 # The root elements of entries with text, with the prefix that Word writes.
 _ROOTS = frozenset({"w:document", "w:hdr", "w:ftr", "w:footnotes", "w:endnotes"})
@@ -105,10 +106,11 @@ def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
                 f"{name}: its root element is not w:document or another one that Word writes; "
                 "save the document with Word"
             )
+        preserved = preserves_space(root.nodes[0], default=False)
         paragraphs: list[Paragraph] = []
         for node in _elements(root):
             num_elements += 1
-            paragraph = read_paragraph(node) if node.name == "w:p" else None
+            paragraph = read_paragraph(node, preserved=preserved) if node.name == "w:p" else None
             if paragraph is not None:
                 paragraphs.append(paragraph)
                 num_characters += len(paragraph.unit.text)
@@ -124,7 +126,7 @@ def _checked_entries(data: bytes, limits: FileLimits) -> Iterator[tuple[str, byt
         with ZipFile(BytesIO(data)) as archive:
             _check(archive.infolist(), limits)
             body = _body(archive, limits)
-            names = {name for name in archive.namelist() if name == body or _TEXT_ENTRIES.fullmatch(name)}
+            names = {body, *_names_beside(body, archive, limits)}.intersection(archive.namelist())
             _check_size([archive.getinfo(name) for name in names], limits)
             if body not in names:
                 reason = (
@@ -164,17 +166,32 @@ def _check_size(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
 
 def _body(archive: ZipFile, limits: FileLimits) -> str:
     """The name of the entry that has the body. Raises FileError, or one of _BROKEN."""
-    if _RELATIONSHIPS not in archive.namelist():
-        return _BODY
-    info = archive.getinfo(_RELATIONSHIPS)
+    return next(iter(_targets(_RELATIONSHIPS, _IS_BODY, "/", archive, limits) or ()), _BODY)
+
+
+def _names_beside(body: str, archive: ZipFile, limits: FileLimits) -> Sequence[str]:
+    """The names of the headers, footers and notes. Raises FileError, or one of _BROKEN."""
+    folder, name = posixpath.split("/" + body)
+    entry = posixpath.join(folder, "_rels", f"{name}.rels").lstrip("/")
+    found = _targets(entry, _HAS_TEXT, folder, archive, limits)
+    return list(filter(_TEXT_ENTRIES.fullmatch, archive.namelist())) if found is None else found
+
+
+def _targets(
+    entry: str, kind: re.Pattern[str], folder: str, archive: ZipFile, limits: FileLimits
+) -> list[str] | None:
+    """The names of the entries that relationships of this kind name; None without an entry of relationships.
+
+    folder: the one that the names are relative to. Raises FileError, or one of _BROKEN.
+    """
+    if entry not in archive.namelist():
+        return None
+    info = archive.getinfo(entry)
     _check_size([info], limits)
-    content = _unpacked(archive, info)
-    root, _ = read_tree(content, _RELATIONSHIPS, max_elements=limits.max_elements, num_before=0)
-    for node in _elements(root):
-        target = _TARGET.search(node.opening)
-        if target is not None and _IS_BODY.search(node.opening):
-            return posixpath.normpath("/" + unescape(target[1])).lstrip("/")
-    return _BODY
+    root, _ = read_tree(_unpacked(archive, info), entry, max_elements=limits.max_elements, num_before=0)
+    openings = [node.opening for node in _elements(root) if kind.search(node.opening)]
+    targets = [match for match in map(_TARGET.search, openings) if match is not None]
+    return [posixpath.normpath(posixpath.join(folder, unescape(match[1]))).lstrip("/") for match in targets]
 
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:

@@ -3,17 +3,19 @@
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
 in the paragraph's commonest style has no marks. Text in another style, in a link, in a field, in a bookmark or in the
 range of a comment is between a pair of marks. An inline object, such as a picture or a footnote reference, is one mark.
+So is a blank to fill in: a field or a content control whose text has only spaces.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
 
+from app.files.docx_fields import divided_at_fields, field_character
 from app.files.docx_pairs import FIELD, RANGE, in_order, unpaired
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
@@ -23,8 +25,11 @@ from app.files.xml_tree import Node
 _WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
-# Wrappers of tracked changes. Word divides a field among several of them.
-_TRACKED = frozenset({"w:ins", "w:moveTo"})
+_FIELDS = frozenset({FIELD, "w:fldSimple"})
+# Marks whose text often has a style of its own, such as that of links.
+_STYLED = _FIELDS | {"w:hyperlink"}
+# Marks that a reader of the document may fill in.
+_FILLED = _FIELDS | {"w:sdt"}
 # The start or the end of a bookmark, of a comment's range and the like.
 _RANGE = re.compile(r"(w:\w+)(Start|End)")
 _ID = re.compile(r'\bw:id="([^"]*)"')
@@ -36,9 +41,12 @@ _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
 _IGNORED_PROPERTIES = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
 # Run properties that show on blanks, such as the line to write on in a form.
 _ON_BLANKS = re.compile(r"<w:(?:u|strike|dstrike|highlight|shd|bdr)\b[^>]*>")
-_FIELD_CHARACTER = re.compile(r'w:fldCharType="(begin|separate|end)"')
 # Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
 _NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_DEPTH_CHANGES = {MarkKind.OPEN: 1, MarkKind.CLOSE: -1}
+_SPACE = re.compile(r"""\sxml:space\s*=\s*["'](\w+)["']""")
+# White space that does not count at the ends of a text, unless it is preserved.
+_WHITE_SPACE = " \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,16 @@ class Paragraph:
         return "".join([self.node.opening, self.head, *parts, self.node.closing])
 
 
-def read_paragraph(node: Node) -> Paragraph | None:
-    """Parse a paragraph; None if it has nothing to translate."""
+def preserves_space(node: Node, *, default: bool) -> bool:
+    """Whether an element's attribute says that white space at the ends of its text counts. default: without it."""
+    match = _SPACE.search(node.opening)
+    return match[1] == "preserve" if match else default
+
+
+def read_paragraph(node: Node, *, preserved: bool) -> Paragraph | None:
+    """Parse a paragraph; None if it has nothing to translate. preserved: whether the document preserves all spaces."""
     head = [child for child in node.children if isinstance(child, Node) and child.name == "w:pPr"]
-    reader = _ParagraphReader()
+    reader = _ParagraphReader(preserved=preserved)
     reader.read([child for child in node.nodes if child.name != "w:pPr"])
     reader.finish()
     base = reader.base
@@ -126,28 +140,30 @@ def read_paragraph(node: Node) -> Paragraph | None:
 class _ParagraphReader:
     """Collects texts and marks in reading order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, preserved: bool) -> None:
+        self._preserved = preserved
         self._items: list[_Text | Mark[Raw]] = []
         self._code: list[Node] | None = None  # a field's code so far; None outside of a code
         self._num_fields = 0  # fields that began in this code and have not ended
 
     @property
     def base(self) -> RunStyle:
-        """The style that most characters have. Blanks do not count."""
-        sizes: Counter[str] = Counter()
-        styles: dict[str, RunStyle] = {}
+        """The style that most characters outside of links and fields have; of all, if none is outside."""
+        outside: list[_Text] = []
+        depth = 0
         for item in self._items:
             if isinstance(item, _Text):
-                sizes[_key(item.style)] += sum(map(len, item.text.split()))
-                styles.setdefault(_key(item.style), item.style)
-        return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
+                outside += [item] * (depth == 0 and item.text.strip() != "")
+            elif item.name in _STYLED:
+                depth = max(depth + _DEPTH_CHANGES.get(item.kind, 0), 0)
+        return _commonest(outside or [item for item in self._items if isinstance(item, _Text)])
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
         """The collected pieces: texts of equal style are joined. Styles other than the base are marks."""
         points = unpaired(self._items)
         items = [_as_point(item) if at in points else item for at, item in enumerate(self._items)]
         pieces: list[Piece[Raw]] = []
-        for item in _joined(_with_blanks(_joined(items), base)):
+        for item in _joined(_with_blanks(_joined(_with_filled(items, base)), base)):
             if isinstance(item, Mark):
                 pieces.append(item)
             elif _key(item.style) == _key(base):
@@ -160,8 +176,8 @@ class _ParagraphReader:
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Read the children of a paragraph, or of an element that encloses text."""
-        for part in (part for node in nodes for part in _parts(node)):
-            kind = _field_character(part)
+        for part in (part for node in nodes for part in divided_at_fields(node)):
+            kind = field_character(part)
             if kind is not None:
                 self._field(part, kind)
             elif self._code is not None:
@@ -203,10 +219,15 @@ class _ParagraphReader:
         for child in run.nodes:
             if child.name == "w:t":
                 text = _plain("".join(part for part in child.children if isinstance(part, str)))
+                if not preserves_space(child, default=self._preserved):
+                    text = text.strip(_WHITE_SPACE)
                 if text:
                     self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), style))
             elif child.name in _CHARACTERS:
                 self._items.append(_Text(_CHARACTERS[child.name], style))
+            elif child.name == "w:ruby":
+                # The reading above the text is left out.
+                self.read([node for base in child.nodes if base.name == "w:rubyBase" for node in base.nodes])
             elif child.name not in _DROPPED and child.name != "w:rPr":
                 kind = MarkKind.BREAK if child.name in _BREAKS else MarkKind.POINT
                 self._items.append(Mark(kind, InlineObject((child,), style)))
@@ -239,65 +260,6 @@ class _ParagraphReader:
             self._code = None
 
 
-def _parts(node: Node) -> list[Node]:
-    """The child of a paragraph, divided at its field characters.
-
-    A run is divided into runs with the same properties. A tracked change is divided if a field continues beyond it.
-    """
-    if node.name == "w:r" or (node.name in _TRACKED and not _has_whole_fields(node)):
-        return _divided(node)
-    return [node]
-
-
-def _has_whole_fields(node: Node) -> bool:
-    """Whether each field in the runs of a tracked change begins and ends there."""
-    depth = 0
-    for kind in (_kind(child) for run in node.nodes if run.name == "w:r" for child in run.nodes):
-        if kind == "begin":
-            depth += 1
-        elif kind is not None and depth == 0:
-            return False
-        elif kind == "end":
-            depth -= 1
-    return depth == 0
-
-
-def _divided(node: Node) -> list[Node]:
-    """Elements like this one, with its properties, that contain one field character each, or none."""
-    properties = [child for child in node.nodes if child.name == "w:rPr"]
-    contents = [child for child in node.nodes if child.name != "w:rPr"]
-    is_outer = node.name in _TRACKED
-    parts = [
-        part
-        for child in contents
-        for part in (_divided(child) if is_outer and child.name == "w:r" else [child])
-    ]
-    groups: list[list[Node]] = []
-    for kind, group in groupby(parts, _field_character):
-        members = list(group)
-        groups += [members] if kind is None else [[part] for part in members]
-    if len(groups) < 2:
-        return [node]
-    return [Node(node.name, node.opening, node.closing, [*properties, *group]) for group in groups]
-
-
-def _field_character(node: Node) -> str | None:
-    """The kind of the field character that is the node's only content: begin, separate or end. None for others."""
-    return _kind(_only_content(_only_content(node, _TRACKED), {"w:r"}))
-
-
-def _only_content(node: Node, names: Set[str]) -> Node:
-    """The only content of an element with one of these names. The node itself if it has more, or another name."""
-    contents = [child for child in node.nodes if child.name != "w:rPr"] if node.name in names else []
-    return contents[0] if len(contents) == 1 else node
-
-
-def _kind(node: Node) -> str | None:
-    """The kind of a field character; None for another node."""
-    match = _FIELD_CHARACTER.search(node.opening) if node.name == "w:fldChar" else None
-    return match[1] if match else None
-
-
 def _object(node: Node) -> Mark[Raw]:
     """The mark of an inline object, or of the start or the end of a range, such as a bookmark."""
     part, number = _RANGE.fullmatch(node.name), _ID.search(node.opening)
@@ -322,6 +284,49 @@ def _joined(items: Sequence[_Text | Mark[Raw]]) -> list[_Text | Mark[Raw]]:
     return joined
 
 
+def _commonest(texts: Sequence[_Text]) -> RunStyle:
+    """The style that most characters have. Blanks do not count."""
+    sizes: Counter[str] = Counter()
+    styles: dict[str, RunStyle] = {}
+    for item in texts:
+        sizes[_key(item.style)] += sum(map(len, item.text.split()))
+        styles.setdefault(_key(item.style), item.style)
+    return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
+
+
+def _with_filled(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Text | Mark[Raw]]:
+    """The items, in which a field or a content control whose text has only spaces is one point."""
+    written: list[_Text | Mark[Raw]] = []
+    for index, item in enumerate(items):
+        written.append(item)
+        if not isinstance(item, Mark) or item.kind is not MarkKind.CLOSE or item.name not in _FILLED:
+            continue
+        start = len(written) - 2
+        blanks: list[Node] = []
+        while start >= 0 and isinstance(blank := written[start], _Text) and not blank.text.strip():
+            blanks.append(Node("w:r", f"<w:r>{blank.style.properties}", "</w:r>", [_blank(blank.text)]))
+            start -= 1
+        opening = written[start] if start >= 0 and blanks else None
+        if isinstance(opening, Mark) and (opening.kind, opening.name) == (MarkKind.OPEN, item.name):
+            del written[start:]
+            if written and _are_words(written[-1], items[min(index + 1, len(items) - 1)]):
+                written.append(_Text(" ", base))
+            nodes = (*_nodes(opening.raw), *reversed(blanks), *_nodes(item.raw))
+            written.append(Mark(MarkKind.POINT, InlineObject(nodes)))
+    return written
+
+
+def _nodes(raw: Raw) -> tuple[Node, ...]:
+    """The XML of a mark that is no style."""
+    if isinstance(raw, InlineObject):
+        return raw.nodes
+    return (Node("", raw.raw),) if isinstance(raw, Wrapper) else ()
+
+
+def _blank(text: str) -> Node:
+    return Node("w:t", '<w:t xml:space="preserve">', "</w:t>", [escape(text, quote=False)])
+
+
 def _with_blanks(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Text | Mark[Raw]]:
     """The items, in which blank texts have the base style.
 
@@ -334,10 +339,9 @@ def _with_blanks(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Te
         elif len(item.text) == 1 or _on_blanks(item.style) == _on_blanks(base):
             written.append(_Text(item.text, base))
         else:
-            if _is_between_words(items, index):
+            if _are_words(items[max(index - 1, 0)], items[min(index + 1, len(items) - 1)]):
                 written.append(_Text(" ", base))
-            blank = Node("w:t", '<w:t xml:space="preserve">', "</w:t>", [escape(item.text, quote=False)])
-            written.append(Mark(MarkKind.POINT, InlineObject((blank,), item.style)))
+            written.append(Mark(MarkKind.POINT, InlineObject((_blank(item.text),), item.style)))
     return written
 
 
@@ -351,9 +355,8 @@ def _plain(raw: str) -> str:
     return "".join([*parts, unescape(raw[done:])])
 
 
-def _is_between_words(items: Sequence[_Text | Mark[Raw]], index: int) -> bool:
-    """Whether the texts next to this item have no white space at it."""
-    before, after = items[max(index - 1, 0)], items[min(index + 1, len(items) - 1)]
+def _are_words(before: _Text | Mark[Raw], after: _Text | Mark[Raw]) -> bool:
+    """Whether both items are texts, without white space where they would touch."""
     return (
         isinstance(before, _Text)
         and isinstance(after, _Text)

@@ -145,6 +145,10 @@ def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -
                 f"the file does not survive decoding from {_shown(name)} unchanged; convert it to UTF-8"
             )
         )
+    if is_html and not declared:
+        raise FileError(
+            f"{errors[0]}; declare the page's encoding with <meta charset>, or save it as UTF-8"
+        ) from errors[0]
     raise errors[0]
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import unescape
 
 from app.files.encoding import decode
 from app.files.unit import FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
-from app.text.html_parts import html_parts
+from app.text.html_parts import Part, html_parts
 from app.text.html_scanner import scan_html
 
 # The encoding in the `content` of a `meta` element.
 _CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"'][^\s;]*))", re.IGNORECASE)
+# The encoding in an XML declaration.
+_XML_ENCODING = re.compile(
+    r"<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(?:\"([^\"\x00-\x20>]+)\"|'([^'\x00-\x20>]+)')"
+)
 # The part of a document that may declare its encoding (HTML standard, 4.2.5.4).
 _HEAD_BYTES = 1024
+# In the text of a title, what would be markup elsewhere.
+_MARKUP_IN_TEXT = re.compile("<(?=[A-Za-z/!?])")
 _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 
 
@@ -26,8 +32,12 @@ def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def _declared_encoding(data: bytes) -> str | None:
-    """The encoding that a `meta` element declares, as browsers find it (HTML standard, 13.2.3.2); None if none does."""
-    for event in scan_html(data[:_HEAD_BYTES].decode("latin-1")):
+    """The encoding that a document declares, as browsers find it (HTML standard, 13.2.3.2); None if it declares none.
+
+    A `meta` element has precedence over the XML declaration.
+    """
+    head = data[:_HEAD_BYTES].decode("latin-1")
+    for event in scan_html(head):
         if event.name != "meta":
             continue
         name = event.attributes.get("charset")
@@ -36,32 +46,36 @@ def _declared_encoding(data: bytes) -> str | None:
             name = match[match.lastindex or 0] if match else None
         if name and name.strip():
             return name.strip()
-    return None
+    declaration = _XML_ENCODING.match(head)
+    return declaration[declaration.lastindex or 0] if declaration else None
 
 
 def html_slots(text: str, start: int) -> Iterator[Slot]:
     """Yield the slots of HTML text that begins at `start`, in order."""
-    block: list[str] = []
-    has_letter = False
+    block: list[Part] = []
     for part in html_parts(text):
         if part.kind != "boundary":
-            block.append(part.raw)
-            has_letter = has_letter or (part.kind == "text" and _has_letter(part.raw))
+            block.append(part)
             continue
-        raw = "".join(block)
-        yield from _slot(raw, start, has_letter=has_letter)
-        start += len(raw) + len(part.raw)
+        yield from _slot(block, start)
+        start += sum(len(each.raw) for each in (*block, part))
         block.clear()
-        has_letter = False
-    yield from _slot("".join(block), start, has_letter=has_letter)
+    yield from _slot(block, start)
 
 
-def _slot(raw: str, start: int, *, has_letter: bool) -> Iterator[Slot]:
+def _slot(block: Sequence[Part], start: int) -> Iterator[Slot]:
     """Yield the slot of a block that begins at `start`, if it has text to translate."""
+    raw = "".join(part.raw for part in block)
     body = raw.strip()
-    if has_letter and is_translatable(body):
+    if any(part.kind == "text" and _has_letter(part.raw) for part in block) and is_translatable(body):
         offset = start + raw.index(body)
-        yield Slot(offset, offset + len(body), Unit(body, UnitFormat.HTML), str)
+        text = "".join(_as_fragment(part) for part in block).strip()
+        yield Slot(offset, offset + len(body), Unit(text, UnitFormat.HTML), str)
+
+
+def _as_fragment(part: Part) -> str:
+    """A part as it is written outside of its element: the text of a title needs references for its tags."""
+    return _MARKUP_IN_TEXT.sub("&lt;", part.raw) if part.kind == "text" and "<" in part.raw else part.raw
 
 
 def _has_letter(raw: str) -> bool:

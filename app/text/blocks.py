@@ -14,6 +14,7 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
+from app.text.scripts import is_unspaced
 from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
@@ -51,10 +52,10 @@ class Block(NamedTuple):
         """Return the placeholders in a part of the text, in order."""
         return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
-    def end(self, index: int) -> int:
-        """Return the offset in the document after text[index], before the tags that follow it."""
+    def end(self, index: int, tag: int = 0) -> int:
+        """Return the offset in the document after text[index], before the tags that follow it from tags[tag] on."""
         first = bisect_left(self.tags, index + 1, key=lambda tag: tag.position)
-        return self._offset(first, index + 1)
+        return self._offset(max(first, tag), index + 1)
 
     def tag_offset(self, index: int) -> int:
         """Return the offset in the document of tags[index]."""
@@ -156,9 +157,12 @@ class Replacement:
 def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     """Return the block with a placeholder for each replacement.
 
-    replacements: in order, without overlap. Without `restored` a placeholder stands for the markup of its part, with
-    the tags inside. Otherwise the tags inside that are before the first closing one precede `restored`, and the others
-    follow it. A part is not replaced if a tag inside has its partner outside.
+    replacements: in order, without overlap. A part is not replaced if a tag inside has its partner outside.
+    - Without `restored`, a placeholder stands for the markup of its part, with the tags inside. If the part is next to
+      a letter or digit, as in `price<sup>1</sup>`, it also stands for the elements that enclose just this part. If a
+      tag separates the part from a word after it, as in `<b>3</b>words`, the text has a space before the word, because
+      models do not translate a word that follows a placeholder directly.
+    - With `restored`, the tags inside that are before the first closing one precede it, and the others follow it.
     """
     if not replacements:
         return block
@@ -173,13 +177,14 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     done = next_tag = length = 0
     for replacement in replacements:
         span = replacement.span
-        inner_tags = _tags_inside(block, span, partner_of)
+        inner_tags = _tags_to_replace(block, replacement, partner_of)
         if inner_tags is None:
             continue
         length += span.start - done
         text.append(block.text[done : span.start])
         raws += block.raws[done : span.start]
-        offsets += block.offsets[done : span.start + 1]
+        offsets += block.offsets[done : span.start]
+        offsets.append(_offset_of(block, span, inner_tags))
         shift = length - span.start
         tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : inner_tags.start])
         character = next(free)
@@ -190,6 +195,11 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
         else:
             raws.append(_between(replacement.restored, block.tags[inner_tags.start : inner_tags.stop]))
         length += 1
+        if replacement.restored is None and _is_before_word(block, span):
+            text.append(" ")
+            raws.append("")
+            offsets.append(block.end(span.end - 1, inner_tags.stop))
+            length += 1
         done, next_tag = span.end, inner_tags.stop
     shift = length - done
     tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag:])
@@ -206,10 +216,26 @@ def _moved(tag: Tag, position: int) -> Tag:
     return Tag(position, tag.markup, tag.kind, tag.name)
 
 
-def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
-    """Return the indices of the tags to replace with a span: the tags inside it, and their partners at its edges.
+def _tags_to_replace(block: Block, replacement: Replacement, partner_of: Mapping[int, int]) -> range | None:
+    """Return the indices of the tags to replace with a part; None if the part cannot be replaced."""
+    span = replacement.span
+    inner_tags = _tags_inside(block, span, partner_of)
+    if inner_tags is None or replacement.restored is not None or not _is_in_word(block.text, span):
+        return inner_tags
+    return _with_enclosing(block.tags, span, partner_of, inner_tags)
 
-    Returns None if a partner is outside the span. partner_of: maps the index of a tag to that of its partner.
+
+def _offset_of(block: Block, span: Span, inner_tags: range) -> int:
+    """Return the offset in the document of a placeholder that stands for a part and these tags."""
+    if inner_tags and block.tags[inner_tags.start].position == span.start:
+        return block.tag_offset(inner_tags.start)
+    return block.offsets[span.start]
+
+
+def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
+    """Return the indices of the tags inside a part, and of their partners at its edges.
+
+    Returns None if a partner is outside the part. partner_of: maps the index of a tag to that of its partner.
     """
     first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
     last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
@@ -221,6 +247,38 @@ def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> ran
         position = block.tags[index].position
         if not span.start <= position <= span.end or partner_of.get(index, index) not in inner_tags:
             return None
+    return inner_tags
+
+
+def _is_in_word(text: str, span: Span) -> bool:
+    """Whether a letter or digit is next to a part. Letters of scripts without spaces do not count."""
+    neighbours = (text[max(span.start - 1, 0) : span.start], text[span.end : span.end + 1])
+    return any(each.isalnum() and not is_unspaced(each) for each in neighbours)
+
+
+def _is_before_word(block: Block, span: Span) -> bool:
+    """Whether a word of three letters or more follows a part, with a tag between."""
+    tag = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
+    following = block.text[span.end : span.end + 3]
+    return (
+        tag < len(block.tags)
+        and block.tags[tag].position == span.end
+        and len(following) == 3
+        and all(each.isalpha() and not is_unspaced(each) for each in following)
+    )
+
+
+def _with_enclosing(
+    tags: Sequence[Tag], span: Span, partner_of: Mapping[int, int], inner_tags: range
+) -> range:
+    """Return the indices of the tags to replace, with those of the elements that begin and end with the span."""
+    first = bisect_left(tags, span.start, key=lambda tag: tag.position)
+    last = bisect_right(tags, span.end, key=lambda tag: tag.position)
+    for index in range(first, last):
+        if tags[index].position > span.start:
+            break
+        if index < partner_of.get(index, index) < last and tags[partner_of[index]].position == span.end:
+            return range(index, partner_of[index] + 1)
     return inner_tags
 
 

@@ -5,12 +5,13 @@ A translation without its terms is decoded again with placeholders for them (`ap
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.text.blocks import Block
 from app.text.glossary import GlossaryHit
+from app.text.model_input import INVISIBLE
 from app.text.segmentation import Offsets
 
 
@@ -31,8 +32,9 @@ def find_expandable_terms(
 ) -> Mapping[str, ExpandedTerm]:
     """Return the terms that can be words in the model's input, by placeholder.
 
-    They have no tag inside, and no digit in term or replacement. block: the block before protection. hits: those in
-    `block`. protected_hits: those that are protected, with spans in the document.
+    They have no tag inside, and no digit in term or replacement, and their placeholders stand for no tags. block: the
+    block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in the
+    document.
     """
     by_start = {hit.span.start: hit for hit in protected_hits}
     terms: dict[str, ExpandedTerm] = {}
@@ -43,10 +45,16 @@ def find_expandable_terms(
         is_split = tag < len(block.tags) and block.tags[tag].position < end
         if hit is None or is_split or any(map(str.isdigit, hit.surface + hit.replacement)):
             continue
-        character = protected.text[bisect_left(protected.offsets, hit.span.start)]
-        if character not in protected.placeholders:
+        place = bisect_right(protected.offsets, hit.span.start) - 1
+        character = protected.text[place]
+        has_tags = protected.offsets[place] < hit.span.start
+        if character not in protected.placeholders or has_tags:
             continue
-        kept = [index for index in range(start, end) if not block.text[index - 1 : index + 1].isspace()]
+        kept = [
+            index
+            for index in range(start, end)
+            if not block.text[index - 1 : index + 1].isspace() and block.text[index] not in INVISIBLE
+        ]
         terms[character] = ExpandedTerm(
             hit,
             "".join(" " if block.text[index].isspace() else block.text[index] for index in kept),

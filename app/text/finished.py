@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
 from app.text.casing import Casing, restored
+from app.text.model_input import INVISIBLE
 from app.text.number_check import ChangedNumbers
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Offsets, Span
@@ -136,6 +137,7 @@ class Writer:
         """Return the spelling of each character; the text with its numbers rewritten if no other spelling differs."""
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
+        is_source = text == segment.written and not segment.numbers
         text = with_numbers_rewritten(text, rewritten)
         if segment.numbers:
             spellings = spellings | {
@@ -146,8 +148,10 @@ class Writer:
         if segment.casing is not Casing.PLAIN:
             shown = [restored(character, segment.casing, self._target_language) for character in text]
         if self._is_markup:
-            return [escaped(character, spellings) for character in shown]
-        return [spellings.get(character, character) for character in shown] if spellings else shown
+            shown = [escaped(character, spellings) for character in shown]
+        elif spellings:
+            shown = [spellings.get(character, character) for character in shown]
+        return _with_unread(block, segment, shown) if is_source else shown
 
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
         """Return how the document writes characters: as references or, for placeholders, as their contents."""
@@ -203,6 +207,31 @@ def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
         following = segment.positions[position] if position < len(segment.positions) else tag.position
         if index + 1 < segment.tags.stop:
             following = min(following, block.tags[index + 1].position)
-        spaces = block.raw(tag.position, following)
+        spaces = "".join(
+            block.raws[place]
+            for place in range(tag.position, following)
+            if block.text[place] not in INVISIBLE
+        )
         tags.append(Tag(position, tag.markup + spaces, tag.kind, tag.name))
     return tags
+
+
+def _with_unread(block: Block, segment: SourceSegment, shown: Sequence[str]) -> Sequence[str]:
+    """Return the spellings of the source's characters, each with the invisible characters that follow it in the text.
+
+    The spaces that `app.text.model_input` drops beside them come back, too, unless the segment has tags, which have
+    the spaces after them.
+    """
+    if INVISIBLE.isdisjoint(segment.span.of(block.text)):
+        return shown
+    spellings = []
+    ends = (*segment.positions[1:], segment.span.end)
+    for spelling, position, end in zip(shown, segment.positions, ends, strict=True):
+        unread = block.text[position + 1 : end]
+        if not INVISIBLE.isdisjoint(unread):
+            kept = INVISIBLE if segment.tags else unread
+            spelling += "".join(
+                block.raws[place] for place in range(position + 1, end) if block.text[place] in kept
+            )
+        spellings.append(spelling)
+    return spellings

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from app.text.alignment import words
 from app.text.casing import DOTLESS_I, GREEK, capitals, lower_case, upper_case, without_tonos
 from app.text.language_codes import base_language
+from app.text.model_input import without_invisible
 from app.text.segmentation import Span
 
 _ENDINGS = {
@@ -226,13 +227,13 @@ def _words(text: str, language: str) -> Sequence[Span]:
 
 
 def _folded(word: str, language: str) -> str:
-    """Return a word for a comparison without case, and with composed letters."""
-    return lower_case(unicodedata.normalize("NFC", word), language).casefold()
+    """Return a word for a comparison without case and invisible characters, and with composed letters."""
+    return lower_case(unicodedata.normalize("NFC", without_invisible(word)), language).casefold()
 
 
 def _written(word: str, language: str) -> str:
-    """Return a word for a comparison of its case, with composed letters."""
-    composed = unicodedata.normalize("NFC", word)
+    """Return a word for a comparison of its case, with composed letters and without invisible characters."""
+    composed = unicodedata.normalize("NFC", without_invisible(word))
     return without_tonos(composed) if language == GREEK else composed
 
 

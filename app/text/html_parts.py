@@ -3,30 +3,36 @@
 Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class `notranslate`
 and tags that the caller names are not translated. The elements of `_END_RULES` end without their end tags as in a
 browser. Another element that is not closed ends with the text.
+
+Between elements that a page shows apart there may be no white space. Then `app.text.word_borders` finds where a block
+ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from app.text.html_scanner import Event, scan_html
+from app.text.word_borders import is_between_words, is_word_border, may_end_word
 
 _BLOCK_NAMES = """
-    address article aside audio blockquote body br canvas caption center col colgroup datalist dd details dialog dir
-    div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
-    html iframe legend li link main map menu meta nav noframes noscript object ol optgroup option p param picture
-    search section select source summary table tbody td template tfoot th thead title tr track ul video
+    address article aside audio blockquote body br button canvas caption center col colgroup datalist dd details dialog
+    dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
+    html iframe input label legend li link main map menu meta nav noframes noscript object ol optgroup option p param
+    picture search section select source summary table tbody td template tfoot th thead title tr track ul video
 """
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _POINTS = frozenset({"area", "base", "img", "input", "wbr"})
 _VOID = _POINTS | {"br", "col", "embed", "frame", "hr", "link", "meta", "param", "source", "track"}
-_UNTOUCHED_BLOCKS = frozenset({"math", "pre", "script", "style", "svg", "textarea", "xmp"})
+_UNTOUCHED_BLOCKS = frozenset(
+    {"iframe", "math", "noembed", "noframes", "pre", "script", "style", "svg", "textarea", "xmp"}
+)
 _UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
 # Blocks that a paragraph may contain.
 _IN_PARAGRAPH_NAMES = """
-    audio br canvas datalist embed iframe link map meta noscript object optgroup option param picture select source
-    template title track video
+    audio br button canvas datalist embed iframe input label link map meta noframes noscript object optgroup option
+    param picture select source template title track video
 """
 
 
@@ -80,10 +86,15 @@ class Part(NamedTuple):
 
 
 def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
-    """Yield all parts of a page or a fragment, in order. Malformed HTML is no error.
+    """Return all parts of a page or a fragment, in order. A boundary may be empty. Malformed HTML is no error.
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """
+    return _with_word_borders(_parts(text, ignore_tags))
+
+
+def _parts(text: str, ignore_tags: Collection[str]) -> Iterator[Part]:
+    """Yield the parts of a text, without boundaries between words."""
     skipped: _Untouched | None = None
     for event in scan_html(text):
         if skipped is not None:
@@ -134,9 +145,39 @@ class _Untouched:
         return Part(raw, "boundary" if is_block else "untouched")
 
 
+def _with_word_borders(parts: Iterator[Part]) -> Iterator[Part]:
+    """Yield the parts, with a boundary between two texts that a page shows apart but no white space separates."""
+    before = ""  # the text before `tags`, if these directly follow one
+    tags: list[Part] = []
+    for part in parts:
+        if before and part.kind in {"open", "close", "point"}:
+            tags.append(part)
+            continue
+        yield from _divided(before, tags, part.raw) if tags and part.kind == "text" else tags
+        tags.clear()
+        before = part.raw if part.kind == "text" else ""
+        yield part
+    yield from tags
+
+
+def _divided(before: str, tags: Sequence[Part], after: str) -> Iterator[Part]:
+    """Yield the tags between two texts, with a boundary where a word ends."""
+    closed = ""  # the name of the element that ends directly before the tag
+    for tag in tags:
+        if tag.name == "img" and is_between_words(before, after):
+            tag = Part(tag.raw, "boundary")
+        elif tag.kind == "open" and tag.name == closed and is_word_border(before, after, closed):
+            yield Part("", "boundary")
+        yield tag
+        if tag.name or tag.kind == "boundary":
+            closed = tag.name if tag.kind == "close" and may_end_word(tag.name) else ""
+
+
 def _part(event: Event, raw: str) -> Part:
     if event.kind == "text":
         return Part(raw, "text")
+    if event.name == "input" and event.attributes.get("type", "").lower() == "hidden":
+        return Part(raw, "point", event.name)
     if event.kind == "declaration" or event.name in _BLOCKS:
         return Part(raw, "boundary")
     if event.kind == "open" and event.name not in _VOID:

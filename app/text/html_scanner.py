@@ -1,8 +1,8 @@
 """Scans HTML for tags and texts with their positions, by the HTML standard (13.2.5), in linear time.
 
-It is simpler than the standard in three cases: `<b/>` is an empty element, a CDATA section always ends with `]]>`, and
-only `script` and `style` contain raw text. A tag, comment or declaration without an end is one event up to the end of
-the text. So the scanner searches only once for a missing end.
+It is simpler than the standard in two cases: `<b/>` is an empty element, and a CDATA section always ends with `]]>`. A
+tag, comment or declaration without an end is one event up to the end of the text. So the scanner searches only once for
+a missing end.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ _COMMENT_END = re.compile(r"--!?>")
 # A `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
 # Elements whose content has no markup, up to their own closing tags. ASCII, because "\u017f" is no "s" here.
-_STYLE_END = re.compile(r"</style(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
+_RAW_ENDS = {
+    name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
+    for name in ("iframe", "noembed", "noframes", "style", "textarea", "title", "xmp")
+}
 _SCRIPT_MARK = re.compile(r"<!--(?!-*>)|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
 # The attributes that are read.
-_READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content"})
+_READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content", "type"})
 
 
 class Event(NamedTuple):
@@ -62,16 +65,20 @@ def scan_html(text: str) -> Iterator[Event]:
         event = _markup(text, start)
         yield event
         position = event.end
-        if event.kind == "open" and event.name in {"script", "style"}:
-            end = _script_end(text, position) if event.name == "script" else _style_end(text, position)
+        if event.kind == "open" and (event.name == "script" or event.name in _RAW_ENDS):
+            end = (
+                _script_end(text, position)
+                if event.name == "script"
+                else _raw_end(text, position, event.name)
+            )
             if end > position:
                 yield Event(position, end, "text")
             position = end
 
 
-def _style_end(text: str, position: int) -> int:
-    """Return where the closing tag of a style begins; the text's length if there is none."""
-    end = _STYLE_END.search(text, position)
+def _raw_end(text: str, position: int, name: str) -> int:
+    """Return where the closing tag of an element of _RAW_ENDS begins; the text's length if there is none."""
+    end = _RAW_ENDS[name].search(text, position)
     return end.start() if end else len(text)
 
 

@@ -33,6 +33,7 @@ from app.text.formulas import find_formulas
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
+from app.text.model_input import ModelInput, model_input
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.protected_spans import overlaps, protected_spans
@@ -41,7 +42,6 @@ from app.text.segments import SegmentTranslation, SourceSegment, shift_positions
 from app.text.tags import Tag, partners
 from app.text.xml_reader import XmlRules, read_xml
 
-_SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Lines. A line has no line break and no control character but tabs.
 _LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -153,7 +153,7 @@ class ParsedText:
 
     def number_spellings(self, segment: SourceSegment) -> dict[str, str]:
         """Return the segment's numbers that the target language writes differently, with that spelling."""
-        options, source = self.options, segment.restore_numbers(segment.source)
+        options, source = self.options, segment.restore_numbers(segment.written)
         return rewritten_numbers(source, options.source_language, options.target_language)
 
     @property
@@ -178,19 +178,21 @@ class ParsedText:
             closing = partners(block.tags)
             terms = self.expanded_terms[index]
             for sentence in self._sentences(flat):
-                whole, _ = expand_terms(sentence.of(flat), terms)
+                whole = self._source(sentence.of(flat), Casing.PLAIN, terms).source
                 casing = casing_of(whole, self.options.source_language, is_word)
 
                 def fits_either_way(
                     part: str, casing: Casing = casing, terms: Mapping[str, ExpandedTerm] = terms
                 ) -> bool:
-                    return fits(self._source(part, casing, terms)[0]) and (
-                        not terms or terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
+                    return fits(self._source(part, casing, terms).source) and (
+                        not terms
+                        or terms.keys().isdisjoint(part)
+                        or fits(self._source(part, casing, {}).source)
                     )
 
                 for piece in fitting_pieces(flat, sentence, fits_either_way):
                     span = piece.span
-                    source, positions = self._source(span.of(flat), casing, terms)
+                    source, written, positions = self._source(span.of(flat), casing, terms)
                     hits = tuple(terms[each].hit for each in span.of(flat) if each in terms) if terms else ()
                     segments.append(
                         SourceSegment(
@@ -202,6 +204,7 @@ class ParsedText:
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
                             positions=shift_positions(positions, span.start),
+                            written=written,
                             terms=hits,
                         )
                     )
@@ -223,20 +226,17 @@ class ParsedText:
             return [line for line in lines if line is not None]
         return list(sentence_spans(flat, self.options.source_language))
 
-    def _source(
-        self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
-    ) -> tuple[str, Sequence[int]]:
-        """Return the model's input for a part of a block, with these terms as words, and each character's position."""
+    def _source(self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]) -> ModelInput:
+        """Return the model's input for a part of a block, with these terms as words, and positions in the part."""
         text, positions = expand_terms(part, terms)
-        if not self._ignores_line_breaks:
-            return lowered(text, casing, self.options.source_language), positions
-        kept = [
-            index
-            for index, character in enumerate(text)
-            if index == 0 or not _is_space(character) or not _is_space(text[index - 1])
-        ]
-        collapsed = _SPACES.sub(" ", "".join(text[index] for index in kept))
-        return lowered(collapsed, casing, self.options.source_language), [positions[index] for index in kept]
+        source, written, kept = model_input(text, collapses_spaces=self._ignores_line_breaks)
+        if len(kept) < len(text):
+            positions = [positions[index] for index in kept]
+        language = self.options.source_language
+        cased = lowered(source, casing, language)
+        return ModelInput(
+            cased, cased if written == source else lowered(written, casing, language), positions
+        )
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""
@@ -256,13 +256,14 @@ class ParsedText:
         block, terms = self._blocks[segment.block], self.expanded_terms[segment.block]
         as_words = [hit for hit in segment.terms if only is not None and hit not in only]
         expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in as_words}
-        source, positions = self._source(
+        source, written, positions = self._source(
             segment.span.of(self._without_line_breaks(block)), segment.casing, expanded_terms
         )
         return segment._replace(
             source=source,
             placeholders=block.placeholders_in(source),
             positions=shift_positions(positions, segment.span.start),
+            written=written,
             terms=tuple(as_words),
         )
 
@@ -331,6 +332,7 @@ class ParsedText:
 
     def preview(self, segment: SourceSegment, text: str) -> str:
         """Return an unfinished translation with its final casing and the contents of placeholders."""
+        text = segment.with_written_spaces(text)
         return self._writer().preview(self._blocks[segment.block], segment, text)
 
     def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
@@ -376,8 +378,3 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
         return range(min(inside), max(inside) + 1)
     at_start = bisect_right(tags, span.start, key=lambda tag: tag.position)
     return range(at_start, at_start)
-
-
-def _is_space(character: str) -> bool:
-    """Whether HTML collapses the character with a space next to it."""
-    return character in " \t\n\r\f"

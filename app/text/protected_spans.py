@@ -2,8 +2,9 @@
 
 Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
-tags such as `<x id="1"/>` and `<0>`, URLs and e-mail addresses. Every search takes time linear in the length of the
-text.
+tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
+the merge fields `<% x %>`, `*|NAME|*` and `%%Name%%`, URLs and e-mail addresses. Every search takes time linear in the
+length of the text.
 """
 
 from __future__ import annotations
@@ -34,6 +35,19 @@ _PRINTF = re.compile(
     r")"
 )
 _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
+# `[sic]` is text, so a shortcode has an attribute or is a closing one.
+_SHORTCODE = re.compile(
+    r"\[(?:"
+    r"/(?P<closed>[A-Za-z][\w\-]{0,63}+)"
+    r"|[A-Za-z][\w\-]{0,63}+"
+    r"(?>(?:\s++[A-Za-z][\w:\-]*+=(?:\"[^\"\[\]]*+\"|'[^'\[\]]*+'|[^\s\"'\[\]]++))+)\s*+/?"
+    r")\]"
+)
+_OPENING_SHORTCODE = re.compile(r"\[([A-Za-z][\w\-]{0,63}+)\]")
+# None of these contains its own beginning, so that a text with many beginnings takes linear time.
+_MERGE_FIELD = re.compile(
+    r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{0,63}+%%"
+)
 # White space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without spaces.
 _NOT_IN_URL = (
     r"\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
@@ -56,7 +70,7 @@ _EMAIL = re.compile(
     rf"(?>[Xx][Nn]-(?:-[A-Za-z0-9]++)+|[A-Za-z]{{2,24}}+)(?![{_LATIN}0-9_@])"
 )
 # Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
-_HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
+_HINT = re.compile(r"[%<{@:\[|]|www\.", re.IGNORECASE)
 _OPENING_BRACKET_OF = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
 _ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
@@ -69,6 +83,8 @@ def protected_spans(text: str) -> list[Span]:
     if not _HINT.search(text):
         return []
     spans = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+    spans += (Span(*match.span()) for match in _MERGE_FIELD.finditer(text))
+    spans += _shortcodes(text)
     spans += _brace_spans(text)
     spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
@@ -100,6 +116,16 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
     """Whether a span shares a character with one of `others`, which are in order and do not overlap."""
     last = bisect_left(others, span.end, key=lambda other: other.start) - 1
     return last >= 0 and span.start < others[last].end
+
+
+def _shortcodes(text: str) -> Iterator[Span]:
+    """Yield the shortcodes, with those that only their closing ones distinguish from text in brackets."""
+    closed = set()
+    for match in _SHORTCODE.finditer(text):
+        closed.add(match["closed"])
+        yield Span(*match.span())
+    if closed:
+        yield from (Span(*match.span()) for match in _OPENING_SHORTCODE.finditer(text) if match[1] in closed)
 
 
 def _brace_spans(text: str) -> Iterator[Span]:

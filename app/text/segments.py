@@ -16,6 +16,7 @@ from app.text.alignment import Alignment, words
 from app.text.blocks import PLACEHOLDER_CODE_POINTS, unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
+from app.text.model_input import with_written_spaces
 from app.text.number_check import number_spans
 from app.text.segmentation import Offsets, Span, join, trimmed
 from app.text.spacing import (
@@ -66,6 +67,7 @@ class SourceSegment(NamedTuple):
     block: the block's index in the text. span: the segment's span in the block.
     is_part: whether it is a part of an over-long sentence. tags: indices of its tags in the block.
     positions: the position in the block of each character of `source`.
+    written: `source` with the text's own spaces (`app.text.model_input`), of the same length.
     numbers: pairs of a placeholder and its number. terms: glossary terms that are words in `source`.
     """
 
@@ -77,8 +79,13 @@ class SourceSegment(NamedTuple):
     is_part: bool
     tags: range
     positions: Sequence[int]
+    written: str
     numbers: tuple[tuple[str, str], ...] = ()
     terms: tuple[GlossaryHit, ...] = ()
+
+    def with_written_spaces(self, text: str) -> str:
+        """Return a translation of `source` with the text's own spaces (`app.text.model_input`)."""
+        return with_written_spaces(self.source, self.written, text)
 
     def restore_numbers(self, text: str) -> str:
         """Return the text with the numbers in the place of their placeholders."""
@@ -219,23 +226,22 @@ def with_number_placeholders(
     block_text: the text of the segment's block. A new placeholder is a character that it does not contain.
     """
     free = unused_placeholders(block_text)
-    source: list[str] = []
-    positions: list[int] = []
-    numbers: list[tuple[str, str]] = []
-    done = 0
-    for span in number_spans(segment.source, only):
-        numbers.append((next(free), span.of(segment.source)))
-        source += (segment.source[done : span.start], numbers[-1][0])
-        positions += segment.positions[done : span.start + 1]
-        done = span.end
-    source.append(segment.source[done:])
-    replaced = "".join(source)
-    known = {*segment.placeholders, *(placeholder for placeholder, _ in numbers)}
+    spans = number_spans(segment.written, only)
+    numbers = {next(free): span.of(segment.written) for span in spans}
+    edges = [0, *(edge for span in spans for edge in span), len(segment.source)]
+    gaps = list(zip(edges[::2], edges[1::2], strict=True))
+
+    def replaced(text: str) -> str:
+        parts = zip(gaps, [*numbers, ""], strict=True)
+        return "".join(text[start:end] + placeholder for (start, end), placeholder in parts)
+
+    source = replaced(segment.source)
     return segment._replace(
-        source=replaced,
-        placeholders=tuple(character for character in replaced if character in known),
-        positions=[*positions, *segment.positions[done:]],
-        numbers=tuple(numbers),
+        source=source,
+        placeholders=tuple(each for each in source if each in segment.placeholders or each in numbers),
+        positions=[each for start, end in gaps for each in segment.positions[start : end + 1]],
+        written=replaced(segment.written),
+        numbers=tuple(numbers.items()),
     )
 
 
@@ -250,18 +256,18 @@ def with_numbers_restored(segment: SourceSegment, repaired: Repaired) -> Repaire
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with lost placeholders inserted and repeated ones removed."""
+    """Return the translation with lost placeholders inserted, repeated ones removed and the text's own spaces."""
     text, lost = _lost(segment, translation)
     repaired = _remove_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
         repaired = _insert_lost(segment, repaired, lost)
     kept = kept_positions(segment.source, repaired.text)
-    if kept is None:
-        return repaired
-    return _with_moved_offsets(
-        repaired._replace(text="".join(repaired.text[index] for index in kept)),
-        lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
-    )
+    if kept is not None:
+        repaired = _with_moved_offsets(
+            repaired._replace(text="".join(repaired.text[index] for index in kept)),
+            lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
+        )
+    return repaired._replace(text=segment.with_written_spaces(repaired.text))
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:

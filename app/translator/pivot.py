@@ -20,6 +20,7 @@ from app.decoding.option_changes import OptionChanges
 from app.decoding.options import EXTRA_TARGET_LENGTH, EarlyStop
 from app.errors import SourceTooLong
 from app.language_pairs import LanguagePair
+from app.text.model_input import model_input
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Span, fitting_spans
 from app.text.segments import Fallback, repair
@@ -213,11 +214,14 @@ class PivotTranslator:
         assert first.best is not None
         assert pair is not None
         repaired = repair(first.segment, first.best).text
-        text = with_numbers_rewritten(repaired, first.parsed_text.number_spellings(first.segment))
+        text, written, _ = model_input(
+            with_numbers_rewritten(repaired, first.parsed_text.number_spellings(first.segment))
+        )
         segment = first.segment._replace(
             source=text,
             placeholders=tuple(each for each in text if each in first.segment.placeholders),
             positions=range(len(text)),
+            written=written,
             terms=(),
         )
         last = SegmentJob(job.pivot_text, self._pivot_language, segment, job.prefix)

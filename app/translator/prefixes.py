@@ -6,6 +6,7 @@ import re
 from html import unescape
 from unicodedata import category
 
+from app.text.model_input import model_input
 from app.text.scripts import UNSPACED
 from app.text.tokenizer import Encoded
 from app.translator.jobs import SegmentJob
@@ -18,9 +19,16 @@ def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     """Return the prefix with the source's verbatim spans, each at most once, in the place of their contents.
 
     The contents are what the translation has in the place of a span, without markup: a variable, a URL, a term. Two
-    spans side by side would be one to the tokenizer, so a space separates them.
+    spans side by side would be one to the tokenizer, so a space separates them. Plain spaces replace no-break and other
+    wide ones that the source gives the translation (`app.text.model_input`).
     encoded: the part's source.
     """
+    text = _with_spans(prefix, job, encoded)
+    plain = model_input(text).source
+    return plain if job.segment.with_written_spaces(plain) == text else text
+
+
+def _with_spans(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     remaining: dict[str, list[str]] = {}
     for span in reversed(encoded.verbatim_spans):
         remaining.setdefault(_content(job, span), []).append(span)

@@ -37,6 +37,20 @@ def test_each_format_keeps_its_markup(bundled: httpx.Client) -> None:
     assert xml["text"][span["end"] :] == "</t>"
 
 
+@pytest.mark.parametrize(
+    ("text", "translated"),
+    [
+        ("The house<sup>1</sup> is old.", "Das Haus<sup>1</sup> ist alt."),
+        ("The study<sup>a,b</sup> is good.", "Die Studie<sup>a,b</sup> ist gut."),
+        ("There are <b>3</b>new houses.", "Es gibt <b>3</b> neue H\u00e4user."),
+        ("The water is H<sub>2</sub>O here.", "Das Wasser ist hier H<sub>2</sub>O."),
+    ],
+)
+def test_a_word_with_a_mark_is_translated(bundled: httpx.Client, text: str, translated: str) -> None:
+    (translation,) = translate(bundled, text=text, format="html")
+    assert translation["text"] == translated
+
+
 def test_splitting_decides_where_sentences_end(bundled: httpx.Client) -> None:
     text = "The house\nis old. It is late."
     numbers = {

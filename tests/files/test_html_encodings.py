@@ -39,9 +39,17 @@ def text_of(page: bytes) -> str:
         (f"<meta http-equiv=content-type content='charset=\"latin1'>{UTF8}", "utf-8"),
         ("<meta http-equiv=content-type content='text/html'><meta charset=latin1>", "latin-1"),
         (f"<meta http-equiv=refresh content='0; url=?charset=latin1'>{UTF8}", "utf-8"),
+        ('<?xml version="1.0" encoding="iso-8859-1"?>', "latin-1"),
+        ("<?xml version='1.0' encoding\n=\t'latin1' standalone='no'?>", "latin-1"),
+        (f'<?xml version="1.0" encoding="iso-8859-1"?>{UTF8}', "utf-8"),
+        ('<?xml version="1.0" encoding="utf-16"?>', "utf-8"),
+        ('<?xml version="1.0"?><!-- encoding="latin1" -->', "utf-8"),
+        ('<?xml version="1.0" encoding="iso 8859-1"?>', "utf-8"),
+        (' <?xml version="1.0" encoding="latin1"?>', "utf-8"),
+        ('<!-- <?xml version="1.0" encoding="latin1"?> -->', "utf-8"),
     ],
 )
-def test_only_meta_elements_declare_an_encoding(head: str, encoding: str) -> None:
+def test_a_meta_element_else_the_xml_declaration_declares_the_encoding(head: str, encoding: str) -> None:
     assert text_of(head.encode() + b"<p>" + "caf\u00e9".encode(encoding)) == "caf\u00e9"
 
 
@@ -101,3 +109,26 @@ def test_a_file_that_does_not_survive_decoding_is_refused() -> None:
     page = b"<meta charset=shift_jis><p>a\x87\x90"
     with pytest.raises(FileError, match="does not survive decoding from cp932"):
         read_file(page, FileFormat.HTML)
+
+
+def test_the_error_of_a_page_without_an_encoding_says_how_to_declare_it() -> None:
+    with pytest.raises(FileError) as caught:
+        read_file("<p>caf\u00e9".encode("latin-1"), FileFormat.HTML)
+    assert str(caught.value) == (
+        "line 1 is not UTF-8 (byte 7 of the file); declare the page's encoding with <meta charset>, or save it as UTF-8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "file_format"),
+    [
+        (b"<meta charset=utf-8><p>caf\xe9", FileFormat.HTML),
+        (b"\xef\xbb\xbf<p>caf\xe9", FileFormat.HTML),
+        (b"caf\xe9", FileFormat.TXT),
+    ],
+)
+def test_a_file_that_is_utf_8_by_its_declaration_mark_or_format_gets_no_such_hint(
+    page: bytes, file_format: FileFormat
+) -> None:
+    with pytest.raises(FileError, match=r"is not UTF-8 \(byte \d+ of the file\)$"):
+        read_file(page, file_format)

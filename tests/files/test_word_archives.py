@@ -1,7 +1,8 @@
-"""Which entries of a Word document are read: the body by its relationship, the others by their names."""
+"""Which entries of a Word document are read: those that relationships name. Without them, the usual names count."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import BytesIO
 from zipfile import ZipFile
 
@@ -25,10 +26,20 @@ def relationships(body: str) -> str:
 
 def archive(**entries: str) -> bytes:
     """A document. entries: by name, with `__` for a slash; `rels` has the relationships."""
+    return packed(
+        {
+            "_rels/.rels" if name == "rels" else name.replace("__", "/") + ".xml": content
+            for name, content in entries.items()
+        }
+    )
+
+
+def packed(entries: Mapping[str, str]) -> bytes:
+    """An archive of these entries."""
     made = BytesIO()
     with ZipFile(made, "w") as new:
         for name, content in entries.items():
-            new.writestr("_rels/.rels" if name == "rels" else name.replace("__", "/") + ".xml", content)
+            new.writestr(name, content)
     return made.getvalue()
 
 
@@ -61,6 +72,69 @@ def test_a_relationship_to_a_missing_body_is_an_error() -> None:
     body = f'Type="{OFFICE}/officeDocument" Target="word/document2.xml"'
     with pytest.raises(FileError, match=r"it lacks the body that _rels/\.rels names"):
         read_file(archive(rels=relationships(body), word__document=BODY), FileFormat.DOCX)
+
+
+def notes_of(body: str, *targets: str) -> dict[str, str]:
+    """The entry with the relationships of the body. targets: the type and the target of each."""
+    pairs = (target.split(" ", 1) for target in targets)
+    inner = "".join(f'<Relationship Id="r" Type="{OFFICE}/{kind}" Target={at}/>' for kind, at in pairs)
+    folder, _, name = body.rpartition("/")
+    return {f"{folder}/_rels/{name}.rels".lstrip("/"): f"<Relationships>{inner}</Relationships>"}
+
+
+def test_headers_and_notes_have_the_names_of_their_relationships() -> None:
+    header = HEADER.replace("The header", "The {}")
+    named = notes_of(
+        "word/document.xml",
+        'header "headerA.xml"', 'header "headerA.xml"', 'footer "./headers/f&#49;.xml"', 'header "/top/h.xml"',
+        'footnotes "notes.xml"', 'comments "comments.xml"', 'header "missing.xml"', 'styles "styles.xml"',
+        'header "http://a.example/header9.xml" TargetMode="External"',
+    )  # fmt: skip
+    data = packed(
+        {
+            "word/document.xml": BODY,
+            "word/headerA.xml": header.format("header A"),
+            "word/headers/f1.xml": header.format("footer").replace("w:hdr", "w:ftr"),
+            "word/header1.xml": header.format("unused header"),
+            "top/h.xml": header.format("top"),
+            "word/notes.xml": FOOTNOTES,
+            "word/comments.xml": "<w:comments/>",
+            "word/styles.xml": "<w:styles/>",
+            **named,
+        }
+    )
+    file = read_file(data, FileFormat.DOCX)
+    texts = ["The body", "The top", "The header A", "The footer", "A footnote."]
+    assert [unit.text for unit in file.units] == texts
+    with ZipFile(BytesIO(file.write([text.upper() for text in texts]))) as written:
+        assert "THE FOOTER" in written.read("word/headers/f1.xml").decode()
+        assert "The unused header" in written.read("word/header1.xml").decode()
+
+
+def test_an_unnamed_header_is_not_read() -> None:
+    named = notes_of("word/document.xml", 'styles "styles.xml"')
+    data = packed({"word/document.xml": BODY, "word/header1.xml": HEADER, **named})
+    assert [unit.text for unit in read_file(data, FileFormat.DOCX).units] == ["The body"]
+
+
+def test_a_body_in_the_root_has_its_relationships_there() -> None:
+    entries = {
+        "_rels/.rels": relationships(f'Type="{OFFICE}/officeDocument" Target="body.xml"'),
+        "body.xml": BODY,
+        "h.xml": HEADER,
+        **notes_of("body.xml", 'header "h.xml"'),
+    }
+    units = read_file(packed(entries), FileFormat.DOCX).units
+    assert [unit.text for unit in units] == ["The body", "The header"]
+
+
+def test_the_limits_hold_for_the_relationships_of_the_body() -> None:
+    named = notes_of("word/document.xml", *['header "h.xml"'] * 20)
+    data = packed({"word/document.xml": BODY, **named})
+    assert len(read_file(data, FileFormat.DOCX).units) == 1
+    for limits in (FileLimits(max_part_bytes=len(BODY) + 1), FileLimits(max_elements=20)):
+        with pytest.raises(FileError, match=r"exceeds? the limit"):
+            read_file(data, FileFormat.DOCX, limits)
 
 
 def test_without_a_relationship_the_body_has_its_usual_name() -> None:

@@ -51,7 +51,8 @@ def translated(paragraph: str, source: str, translation: str) -> str:
 
 def test_a_run_with_a_field_and_text_is_divided() -> None:
     """The library docx of npm writes a page number and its text into one run."""
-    inner = f"<w:t>Page </w:t>{BEGIN}{CODE}{SEPARATE}{END}<w:t> of it</w:t>"
+    words = '<w:t xml:space="preserve">{}</w:t>'
+    inner = words.format("Page ") + BEGIN + CODE + SEPARATE + END + words.format(" of it")
     expected = "".join(run(part, BOLD) for part in (BEGIN, CODE, SEPARATE, END))
     written = translated(run(inner, BOLD), 'Page <g id="1"></g> of it', 'Seite <g id="1"></g> davon')
     assert written == text("Seite ", BOLD) + expected + text(" davon", BOLD)
@@ -164,6 +165,107 @@ def test_a_blank_keeps_what_shows_on_it(name: str) -> None:
 )
 def test_a_blank_without_a_visible_style_is_text(before: str, blank: str, after: str, source: str) -> None:
     assert translated(before + blank + after, source, source)
+
+
+def control(inner: str) -> str:
+    return f'<w:sdt><w:sdtPr><w:tag w:val="t"/></w:sdtPr><w:sdtContent>{inner}</w:sdtContent></w:sdt>'
+
+
+BLANKS = [text("     "), text("\u2002" * 5), text(" "), text("\u2002") + text("\u2002", BOLD)]
+
+
+@pytest.mark.parametrize("blanks", BLANKS)
+@pytest.mark.parametrize("kind", ["field", "field in a bookmark", "control", "field in a control"])
+def test_a_blank_to_fill_in_is_kept_with_its_markup(kind: str, blanks: str) -> None:
+    blank = control(blanks) if kind == "control" else FIELD + blanks + run(END)
+    blank = control(blank) if kind == "field in a control" else blank
+    blank = START + blank + STOP if kind == "field in a bookmark" else blank
+    mark = '<x id="1"/>' if "in" not in kind.split() else '<g id="1"><x id="2"/></g>'
+    written = translated(
+        text("It is ") + blank + text(" a month."), f"It is {mark} a month.", f"{mark} im Monat."
+    )
+    assert written == blank + text(" im Monat.")
+
+
+def test_a_blank_to_fill_in_between_words_gets_a_space() -> None:
+    written = translated(
+        text("Name:") + control(text("    ")) + text("now"), 'Name: <x id="1"/>now', 'Jetzt <x id="1"/>Name'
+    )
+    assert written == text("Jetzt ") + control(text("    ")) + text("Name")
+
+
+def test_other_blanks_in_elements_are_text() -> None:
+    paragraph = (
+        text("one") + f'<w:ins w:id="1">{text("  ")}</w:ins>' + control(text("two")) + LINK + text(" ")
+    )
+    paragraph += "</w:hyperlink>"
+    source = 'one<g id="1">  </g><g id="4">two</g><g id="7"> </g>'
+    assert translated(paragraph, source, source.replace("one", "eins")) == paragraph.replace("one", "eins")
+
+
+HYPERLINK = '<w:rPr><w:rStyle w:val="Hyperlink"/></w:rPr>'
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (LINK, "</w:hyperlink>"),
+        ('<w:fldSimple w:instr="REF a">', "</w:fldSimple>"),
+        (FIELD, run(END)),
+        (f"<w:ins>{FIELD}", f"{run(END)}</w:ins>"),
+    ],
+)
+def test_the_style_of_a_link_is_not_that_of_the_text_outside(start: str, end: str) -> None:
+    paragraph = text("See ") + start + text("the long page of terms", HYPERLINK) + end + text(" now")
+    file = read_file(docx(WORD.format(f"<w:p>{paragraph}</w:p>")), FileFormat.DOCX)
+    source = file.units[0].text
+    assert source.startswith("See <g ")
+    assert source.endswith("</g> now")
+    written = translated(paragraph, source, source.replace(" now", " jetzt").replace("See", "Siehe"))
+    assert written == paragraph.replace(" now", " jetzt").replace("See", "Siehe")
+
+
+def test_the_style_of_a_link_is_that_of_its_text_if_there_is_no_other() -> None:
+    paragraph = LINK + text("the page", HYPERLINK) + "</w:hyperlink>" + text(" ")
+    assert translated(paragraph, '<g id="0">the page</g> ', '<g id="0">die Seite</g>') == (
+        LINK + text("die Seite", HYPERLINK) + "</w:hyperlink>"
+    )
+
+
+def test_the_base_of_furigana_is_translated_and_its_reading_is_left_out() -> None:
+    reading, base = text("\u306b\u307b\u3093"), text("\u65e5\u672c")
+    ruby = f"<w:ruby><w:rubyPr/><w:rt>{reading}</w:rt><w:rubyBase>{base}</w:rubyBase></w:ruby>"
+    paragraph = text("\u5c71", BOLD) + run(ruby) + text("\u3078\u884c\u304f")
+    source = '<g id="0">\u5c71</g>\u65e5\u672c\u3078\u884c\u304f'
+    written = translated(paragraph, source, '<g id="0">Berg</g> nach Japan')
+    assert written == text("Berg", BOLD) + text(" nach Japan")
+
+
+INDENTED = "<w:t>\n  The house\t is\n  old \n</w:t>"
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        ("<w:t> The house </w:t>", "The house"),
+        (INDENTED, "The house\t is   old"),
+        ("<w:t>One</w:t><w:t> </w:t><w:t>house</w:t>", "Onehouse"),
+        ("<w:t>\u00a0One\u2002</w:t>", "\u00a0One\u2002"),
+        ('<w:t xml:space="preserve"> The house </w:t>', " The house "),
+        ("<w:t xml:space = 'preserve'> The house </w:t>", " The house "),
+        ('<w:t xml:space="default"> The house </w:t>', "The house"),
+    ],
+)
+def test_white_space_at_the_ends_of_text_counts_only_if_it_is_preserved(inner: str, words: str) -> None:
+    assert "Haus" in translated(run(inner), words, "Haus")
+
+
+def test_a_document_may_preserve_all_white_space() -> None:
+    root = WORD.replace("<w:document ", '<w:document xml:space="preserve" ')
+    file = read_file(
+        docx(root.format(f"<w:p>{run('<w:t>The </w:t>')}{run('<w:t>house</w:t>')}</w:p>")), FileFormat.DOCX
+    )
+    assert file.units[0].text == "The house"
 
 
 @pytest.mark.parametrize(

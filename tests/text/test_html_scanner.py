@@ -38,6 +38,25 @@ def events(text: str) -> list[tuple[str, str, str]]:
             "<style>a</\u017ftyle></style>",
             [("open", "style", "<style>"), ("text", "", "a</\u017ftyle>"), ("close", "style", "</style>")],
         ),
+        (
+            "<title>the <script> tag &amp; <b></TITLE >x",
+            [
+                ("open", "title", "<title>"),
+                ("text", "", "the <script> tag &amp; <b>"),
+                ("close", "title", "</TITLE >"),
+                ("text", "", "x"),
+            ],
+        ),
+        (
+            "<textarea><!-- <textarea></textareas></textarea>x",
+            [
+                ("open", "textarea", "<textarea>"),
+                ("text", "", "<!-- <textarea></textareas>"),
+                ("close", "textarea", "</textarea>"),
+                ("text", "", "x"),
+            ],
+        ),
+        ("<title/>a<b>", [("empty", "title", "<title/>"), ("text", "", "a"), ("open", "b", "<b>")]),
         ("a<b c='x>y", [("text", "", "a"), ("unended", "", "<b c='x>y")]),
         ("<!-- x", [("unended", "", "<!-- x")]),
         ("<p", [("unended", "", "<p")]),
@@ -66,6 +85,14 @@ def test_a_script_ends_where_it_ends_in_a_browser(script: str) -> None:
     assert [kind for kind, name, _ in events(page) if name == "script"] == ["open", "close"]
 
 
+@pytest.mark.parametrize("name", ["iframe", "noembed", "noframes", "style", "textarea", "title", "xmp"])
+def test_raw_text_ends_at_its_own_end_tag_only(name: str) -> None:
+    page = f"<{name}><!-- <script> </p><{name}></{name}><p>End</p>"
+    found = [(kind, part) for kind, _, part in events(page)]
+    assert found[1] == ("text", f"<!-- <script> </p><{name}>")
+    assert found[-2:] == [("text", "End"), ("close", "</p>")]
+
+
 def test_a_script_in_a_comment_of_a_script_may_stay_open() -> None:
     assert [kind for kind, _, _ in events("<script><!-- <script></script><p>End</p>")] == ["open", "text"]
 
@@ -88,6 +115,8 @@ def test_the_first_of_repeated_attributes_counts() -> None:
         "<http:",
         "<![CDATA[",
         "<script></",
+        "<title></",
+        "<textarea>",
         "<b>&#1;",
         "<script><!--<script>",
     ],

@@ -15,7 +15,19 @@ LIMIT_S = 4.0
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(
-    "seed", ["H<sub>2</sub>O ", "a<b>1</b> ", "<b>{1}</b> ", "<b>{1} ", "<i>a</i>", "<a ", "<!--", "<p>a"]
+    "seed",
+    [
+        "H<sub>2</sub>O ",
+        "word<sup>1, ",
+        "<b>3</b>word ",
+        "a<b>1</b> ",
+        "<b>{1}</b> ",
+        "<b>{1} ",
+        "<i>a</i>",
+        "<a ",
+        "<!--",
+        "<p>a",
+    ],
 )
 def test_a_long_html_text_is_parsed_in_time(seed: str) -> None:
     text = "The house " + seed * (SIZE // len(seed))

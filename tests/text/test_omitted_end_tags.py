@@ -46,6 +46,7 @@ def texts(markup: str) -> list[str]:
         ("<li><p translate=no>Brand<li>item", ["item"]),
         ("<td><p translate=no>Brand<br>x<td>cell", ["cell"]),
         ("<p translate=no>Brand <select><option>x</select> y</p>after", ["after"]),
+        ("<p translate=no>Brand <label>x</label> <input> y</p>after", ["after"]),
         ("<p translate=no>Brand <button><div>x</div></button> y</p>after", ["after"]),
         ("<p translate=no>Brand <svg><title>x</title><div>z</div></svg> y</p>after", ["after"]),
         ("<button><p translate=no>Brand</button>after", ["after"]),

@@ -267,7 +267,7 @@ def test_references_keep_the_spelling_of_the_source() -> None:
         return SegmentTranslation(source.replace("and", "<und>") + " \u2014 \u00a0 \u00e9")
 
     finished = translate_with("Bread &mdash; and&nbsp;tea &#233;", HTML, translate)
-    assert finished.text == "Bread &mdash; &lt;und&gt;&nbsp;tea &#233; &mdash; &nbsp; &#233;"
+    assert finished.text == "Bread &mdash; &lt;und&gt; tea &#233; &mdash; &nbsp; &#233;"
 
 
 def test_a_link_with_a_url_as_text_is_unchanged() -> None:

@@ -23,6 +23,10 @@ PROTECTED = [
     "https://\u4f8b\u3048.jp/\u4f8b", "www.\u4f8b.example", "https://example.\u4e2d\u56fd/a",
     "anna.b+c@mail.example.org", "a@b.de", "jos\u00e9@example.org", "jose\u0301@example.org", "\u00e9mile@example.org",
     "a@b\u00fccher.example", "a@\u043f\u043e\u0447\u0442\u0430.example", "a@1\u4f8b2.example",
+    '[gallery ids="1,2,3" size="large"]', "[audio src='a.mp3'/]", "[embed width=123 src=/a/b ]", "[/caption]",
+    '[contact-form-7 id="1" title="Contact form 1"]', "[/vc_row]",
+    "<% if x %>", "<%= name %>", "<%# a\nnote %>", "<%- a > b || c < d -%>", "<%%>",
+    "*|FNAME|*", "*|IF:AGE >= 21|*", "*|DATE:d/m/y|*", "%%FirstName%%", "%%sub.first_name%%", "%%view-url%%",
     "info@xn--e1afmkfd.xn--p1ai", "INFO@XN--E1AFMKFD.XN--P1AI", "a@b.xn--vermgensberater-ctb",
 ]  # fmt: skip
 PROSE = [
@@ -31,6 +35,8 @@ PROSE = [
     "20%-a magyar", "3%-e", "20 %-a", "20\u00a0%-a", "100%-d",
     "5 %.*", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do", "50 %I", "a %<b",
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
+    "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]", "[/]", "[/ no]", "a [b] c", "[the a=b",
+    "*bold* | text", "*| a", "2 *|x|", "||*", "<% open",
     "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
 
@@ -83,6 +89,12 @@ def test_prose_is_not_protected(text: str) -> None:
         ("{{name} is here}", ["{name}"]),
         ("{{a} and {b}}", ["{a}", "{b}"]),
         ("{{ {a} b }} {{{a b}}}", ["{{ {a} b }}", "{{{a b}}}"]),
+        ("[b]bold[/b] [sic]", ["[b]", "[/b]"]),
+        ("[row][col width='1/2']Text[/col][/row]", ["[row]", "[col width='1/2']", "[/col]", "[/row]"]),
+        ('[a [b c="d"] e="f"]', ['[b c="d"]']),
+        ("<% a <% b %> c %>", ["<% b %>"]),
+        ("*|A|* and *|B|*", ["*|A|*", "*|B|*"]),
+        ("%%A%% and %%B%%%%C%%", ["%%A%%", "%%B%%", "%%C%%"]),
         ("100%-5d", ["%-5d"]),  # with a width, a directive is more likely
         ("100%% of %d%%", ["%%", "%d", "%%"]),
         ("<i>%s</i>", ["<i>", "%s", "</i>"]),
@@ -139,11 +151,19 @@ def test_spans_that_share_a_character_are_merged() -> None:
     "unit",
     ["{", "}", "{{", "{}", "{a", "{a,b,", "%(", "%(a", "%1", "%1$", "<a ", "<a", "http://", "http://(", "www.", "a@",
      "a.", "a@a.", "@a-", "-a@b", "a-", "mailto:", "{%", "(", "https://a)", "%'",
+     "[a ", "[a b=", "[a b=c ", "[/", "[/a", "[a]", "[/a]", '[a b="', "<%", "<% ", "%>", "*|", "*|a", "|*", "%%", "%%a",
      "%*", "%1$*1$", "%0<PRI", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """The colon keeps `protected_spans` from returning at once."""
     check_near_linear(lambda size: protected_spans(":" + unit * (size // len(unit))), 400_000)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("start", ["[a b=c", "<%", "*|A", "%%a"])
+@pytest.mark.parametrize("unit", [" b=c", "b", " ", "%", "|", "<", " b='c'", "="])
+def test_time_is_linear_in_the_length_of_a_template_tag(start: str, unit: str) -> None:
+    check_near_linear(lambda size: protected_spans(start + unit * (size // len(unit))), 400_000)
 
 
 @pytest.mark.parametrize("unit", ["1.", "a.", "\u4f8b.", "1\u4f8b.", "-a"])

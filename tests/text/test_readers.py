@@ -41,7 +41,8 @@ MARKUP = st.lists(
             "<p>", "</p>", "<b>", "</b>", "<x/>", "<br>", "<img src='>'>", "<!-- c", "-->", "<script>", "</script>",
             "<pre>", "</pre>", "<span translate=no>", "</span>", "&amp;", "&", "&nope;", "&copy", "&#65;", "&#x110000;",
             "<", ">", "word", " ", "\n", "\u00e9", "<![CDATA[", "<![", "]]>", "<?pi", "?>", "<a href=\"",
-            "<!DOCTYPE html>", "\"", "</", "</>", "<textarea>", "</textarea>", "\U000f0000",
+            "<!DOCTYPE html>", "\"", "</", "</>", "<textarea>", "</textarea>", "\U000f0000", "<a>", "</a>", "</a><a>",
+            "Word", "<img>", "<title>", "</title>", "<iframe>", "</iframe>", "<button>", "<input>", "[/b]", "<% x %>",
         ]
     ), max_size=25
 ).map("".join)  # fmt: skip
@@ -101,6 +102,12 @@ def test_offsets_are_positions_in_the_markup(markup: str) -> None:
         ("1 < 2 and a<3", ["1 < 2 and a<3"]),
         ("One</b> two</p></i> three", ["One two", " three"]),
         ("<title>One &amp; two</title>", ["One & two"]),
+        ("<title>The <script> tag</title><p>One</p>", ["The <script> tag", "One"]),
+        ("<textarea><!-- code</textarea><p>One</p>", ["One"]),
+        ("<textarea><textarea></textarea><p>One</p>", ["One"]),
+        ("<iframe><p>old <!-- </iframe>One", ["One"]),
+        ("<noembed><p>old</noembed><noframes><!-- </noframes><xmp></p><xmp></xmp>One", ["One"]),
+        ("<b translate=no>One <i translate=yes>two</i></b> three", ["\U000f0000 three"]),
     ],
 )  # fmt: skip
 def test_the_text_of_html(markup: str, expected: list[str]) -> None:
@@ -243,7 +250,10 @@ def test_protecting_includes_tags_or_leaves_the_text() -> None:
         (3, "<b>"),
         (5, "</b>"),
     ]
-    assert list(protected.offsets)[:2] == [block.offsets[0], block.offsets[4]]
+    assert list(protected.offsets)[:2] == [markup.index("<u>"), block.offsets[4]]
+    assert [protected.tag_offset(index) for index in range(4)] == [
+        markup.index(tag) for tag in ("<i>", "</i>", "<b>", "</b>")
+    ]
 
 
 def test_a_placeholder_is_a_character_that_is_not_in_the_text() -> None:

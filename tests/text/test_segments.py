@@ -26,7 +26,15 @@ A, B = "\U000f0000", "\U000f0001"
 def segment(source: str) -> SourceSegment:
     placeholders = tuple(character for character in source if character in {A, B})
     return SourceSegment(
-        source, placeholders, Casing.PLAIN, 0, Span(0, len(source)), False, range(0), range(len(source))
+        source,
+        placeholders,
+        Casing.PLAIN,
+        0,
+        Span(0, len(source)),
+        False,
+        range(0),
+        range(len(source)),
+        source,
     )
 
 

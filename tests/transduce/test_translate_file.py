@@ -89,6 +89,32 @@ def test_the_request_options_of_each_kind_of_text(swapping: ScriptedServer, tmp_
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "is_empty"),
+    [
+        ("page.html", b"<html translate=no><p>One.</p></html>", True),
+        ("page.html", b"<p>12</p>", True),
+        ("page.html", b"<p translate=no>One.<p>Two.", False),
+        ("strings.json", b'{"one": 1}', True),
+    ],
+)
+def test_a_file_without_text_is_written_with_a_warning(
+    swapping: ScriptedServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    data: bytes,
+    is_empty: bool,
+) -> None:
+    path, out = tmp_path / name, tmp_path / "out"
+    path.write_bytes(data)
+    assert run(swapping, path, "-o", out) == 0
+    warning = "transduce translate: no text to translate was found\n"
+    assert capsys.readouterr().err == (warning if is_empty else "")
+    assert (out.read_bytes() == data) == is_empty
+    assert bool(swapping.requests) != is_empty
+
+
 def test_stdin_and_stdout(
     swapping: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 
@@ -73,6 +74,30 @@ def test_nothing_is_lost(bundled: Bundled) -> None:
     loss = count(read_texts(), translate, "en", "de")
     assert loss == Loss()
     assert num_segments > 300
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Not&nbsp;suitable for children under&nbsp;three years.", ()),
+        ("Please read&nbsp;the terms and&nbsp;conditions before you order.", ()),
+        ("Call&nbsp;us&nbsp;now&nbsp;for&nbsp;free.", ()),
+        ("It is&nbsp;10&nbsp;km to the sea.", ("10&nbsp;km",)),
+        ("It is 10&nbsp;{unit} long.", ("10&nbsp;{unit}",)),
+        ("The weath&shy;er is good.", ()),
+        ("The Euro&shy;pean Union is&#8203; big.", ()),
+    ],
+)
+def test_no_break_spaces_and_soft_hyphens_change_no_word(
+    bundled: Bundled, text: str, kept: tuple[str, ...]
+) -> None:
+    plain = text.replace("&nbsp;", " ").replace("&shy;", "").replace("&#8203;", "")
+    expected = bundled(plain, TextFormat.PLAIN, beam_size=4).text
+    translation = bundled(text, TextFormat.HTML, beam_size=4).text
+    assert translation.replace("&nbsp;", " ") == expected
+    assert all(each in translation for each in kept)
+    decoded = bundled(unescape(text), TextFormat.PLAIN, beam_size=4).text
+    assert decoded == unescape(translation)
 
 
 def test_a_plain_sentence_is_the_same_in_a_document(bundled: Bundled) -> None:

@@ -49,6 +49,9 @@ def forced(script: ScriptedTranslator, tokenizer: Tokenizer) -> str:
         ("Anna sees <code></code> again.", "Anna sees", "Anna sees", HTML),
         ("Anna sees {name} again.", "Anna sees", "Anna sees", {}),
         ("Anna sees the tree.", "the {name}", "the {name}", {}),
+        ("Anna\u00a0sees the tree.", "Anna\u00a0sees", "Anna sees", {}),
+        ("Anna sees\u00a0{name}.", "Anna sees\u00a0{name} and", f"Anna sees {A} and", {}),
+        ("Anna sees the\u00a0tree.", "the\u00a0trees", "the\u00a0trees", {}),
     ],
 )
 def test_each_content_becomes_its_symbol_once(

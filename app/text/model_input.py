@@ -1,0 +1,155 @@
+"""What a model reads in place of no-break spaces and soft hyphens, and which spaces its translation gets.
+
+The training data has plain spaces only, and no soft hyphen or zero-width space (`model/text_cleaning.py`). So the model
+reads a plain space where the text has a no-break or other wide space between two visible characters, alone or with one
+plain space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
+layout. U+3000 next to a Chinese, Japanese or Korean letter stays, too, because it does not separate words.
+
+A translation gets the text's space between two words, or a word and a mark, that are neighbours in the text, too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# Soft hyphen, zero-width space, word joiner and byte order mark. The joiners U+200C and U+200D are not among them,
+# because emoji and several scripts need them.
+INVISIBLE = frozenset("\u00ad\u200b\u2060\ufeff")
+_IDEOGRAPHIC_SPACE = "\u3000"
+_WIDE_SPACES = frozenset("\u00a0\u202f\u205f" + "".join(map(chr, range(0x2000, 0x200B))) + _IDEOGRAPHIC_SPACE)
+_SPECIAL = re.compile(f"[{''.join(INVISIBLE | _WIDE_SPACES)}]")
+# A wide and a plain space, as editors of web pages write two spaces.
+_PAIR = re.compile(f"(?<=\\S)(?: [{''.join(_WIDE_SPACES)}]|[{''.join(_WIDE_SPACES)}] )(?=\\S)")
+_COLLAPSED = frozenset(" \t\n\r\f")
+_COLLAPSED_RUN = re.compile(r"[ \t\n\r\f]+")
+_REPEATED = re.compile(r"[ \t\n\r\f]{2}")
+
+
+class ModelInput(NamedTuple):
+    """A text as the model reads it.
+
+    written: `source` with the text's wide spaces, of the same length. positions: for each character of `source` its
+    index in the text.
+    """
+
+    source: str
+    written: str
+    positions: Sequence[int]
+
+
+def model_input(text: str, *, collapses_spaces: bool = False) -> ModelInput:
+    """Return a text as the model reads it. collapses_spaces: whether a run of ASCII white space is one space."""
+    is_special = not text.isascii() and _SPECIAL.search(text) is not None
+    if not is_special and not (collapses_spaces and _REPEATED.search(text)):
+        written = _COLLAPSED_RUN.sub(" ", text) if collapses_spaces else text
+        return ModelInput(written, written, range(len(text)))
+    kept: list[int] = []
+    is_cut = False  # whether a character after the last kept one is dropped
+    for index, character in enumerate(text):
+        is_repeated = bool(kept) and character in _COLLAPSED and text[kept[-1]] in _COLLAPSED
+        if character in INVISIBLE or (is_repeated and (collapses_spaces or is_cut)):
+            is_cut = True
+        else:
+            kept.append(index)
+            is_cut = False
+    written = "".join(text[index] for index in kept)
+    if collapses_spaces:
+        written = _COLLAPSED_RUN.sub(" ", written)
+    if paired := {match.start() + match.group().index(" ") for match in _PAIR.finditer(written)}:
+        kept = [index for place, index in enumerate(kept) if place not in paired]
+        written = "".join(each for place, each in enumerate(written) if place not in paired)
+    source = _with_plain_spaces(written) if is_special else written
+    return ModelInput(source, written, kept if len(kept) < len(text) else range(len(text)))
+
+
+def without_invisible(text: str) -> str:
+    """Return the text without the characters of INVISIBLE."""
+    if INVISIBLE.isdisjoint(text):
+        return text
+    return "".join(character for character in text if character not in INVISIBLE)
+
+
+def _with_plain_spaces(text: str) -> str:
+    """Return the text with a plain space for each single wide space between two visible characters."""
+    characters = list(text)
+    for index in range(1, len(text) - 1):
+        before, space, after = text[index - 1], text[index], text[index + 1]
+        if space not in _WIDE_SPACES or before.isspace() or after.isspace():
+            continue
+        if space != _IDEOGRAPHIC_SPACE or not (_is_wide(before) or _is_wide(after)):
+            characters[index] = " "
+    return "".join(characters)
+
+
+def _is_wide(character: str) -> bool:
+    """Whether a character is as wide as a Chinese one."""
+    return unicodedata.east_asian_width(character) in "WF"
+
+
+def with_written_spaces(source: str, written: str, translation: str) -> str:
+    """Return the translation with the wide spaces of the text. The length stays.
+
+    If two neighbours stand side by side more often in the translation than in the text, the last space counts again.
+    source, written: as in `ModelInput`.
+    """
+    if source == written:
+        return translation
+    spaces: dict[tuple[str, str], list[str]] = {}
+    for position, neighbours in _spaces(source):
+        spaces.setdefault(neighbours, []).append(written[position])
+    characters = list(translation)
+    num_used: Counter[tuple[str, str]] = Counter()
+    for position, neighbours in _spaces(translation):
+        if known := spaces.get(neighbours):
+            characters[position] = known[min(num_used[neighbours], len(known) - 1)]
+            num_used[neighbours] += 1
+    return "".join(characters)
+
+
+def _spaces(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the position and the neighbours of each plain space between two visible characters.
+
+    The neighbours are composed (NFC), as the model writes them.
+    """
+    position = 0
+    for before, after in pairwise(text.split(" ")):
+        position += len(before)
+        if before and after:
+            yield position, (_composed(_last_token(before)), _composed(_first_token(after)))
+        position += 1
+
+
+def _composed(token: str) -> str:
+    return unicodedata.normalize("NFC", token)
+
+
+def _last_token(chunk: str) -> str:
+    """Return the last word with the marks after it, or the last mark if there is no word."""
+    end = len(chunk)
+    while end > 0 and not _is_in_word(chunk[end - 1]):
+        end -= 1
+    start = end
+    while start > 0 and _is_in_word(chunk[start - 1]):
+        start -= 1
+    return chunk[start:] if end else chunk[-1]
+
+
+def _first_token(chunk: str) -> str:
+    """Return the first word with the marks before it, or the first mark if there is no word."""
+    start = 0
+    while start < len(chunk) and not _is_in_word(chunk[start]):
+        start += 1
+    end = start
+    while end < len(chunk) and _is_in_word(chunk[end]):
+        end += 1
+    return chunk[:end] if start < len(chunk) else chunk[0]
+
+
+def _is_in_word(character: str) -> bool:
+    """Whether a character is a letter, a digit, or a mark of one."""
+    return character.isalnum() or unicodedata.category(character)[0] == "M"

@@ -1,0 +1,95 @@
+"""A formula is copied as a whole. Of a word with a mark, such as the number of a footnote, only the mark is copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.text.formulas import find_formulas
+from app.text.glossary import Glossary, Term
+from app.text.html_reader import read_html
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from tests.text.fake_models import translate_with
+
+HTML = ParseOptions("en", "de", TextFormat.HTML)
+MARK = "\U000f0000"
+
+
+def found(html: str) -> list[str]:
+    """The formulas and marks of a text."""
+    blocks = [part for part in read_html(html).parts if not isinstance(part, str)]
+    return [span.of(block.text) for block in blocks for span in find_formulas(block)]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "H<sub>2</sub>O", "CO<sub>2</sub>", "m<sup>2</sup>", "x<sub>1</sub>", "A<b>4</b>", "21<sup>st</sup>",
+        "x<sub>max</sub>", "10m<sup>2</sup>", "2<b>nd</b>", "NaCl<sub>2</sub>", "sin<sup>2</sup>x", "the2<b>nd</b>",
+        "x<sub>i, j</sub>", "km<b>2</b>", "get_x<sub>1</sub>", "<sup>1<b>2</b></sup>",
+    ],
+)  # fmt: skip
+def test_a_formula_is_found_as_a_whole(word: str) -> None:
+    text = word.replace("<", "\n<").replace(">", ">\n").split("\n")
+    assert found(f"<p>the {word} is</p>") == ["".join(part for part in text if not part.startswith("<"))]
+
+
+@pytest.mark.parametrize(
+    ("word", "marks"),
+    [
+        ("price<sup>1</sup>", ["1"]),
+        ("Price<sup>1</sup>", ["1"]),
+        ("price<b>1</b>", ["1"]),
+        ("price<sup>a</sup>", ["a"]),
+        ("Brand<sup>TM</sup>", ["TM"]),
+        ("don't<sup>1</sup>", ["1"]),
+        ("price<sup>1,2</sup>", ["1,2"]),
+        ("price<sup>1</sup>,<sup>2</sup>", ["1,2"]),
+        ("price<sup>1)</sup>", ["1)"]),
+        ("price<sup>1, 2</sup>", ["1, 2"]),
+        ("price<sup>a,b</sup>", ["a,b"]),
+        ("price<sup>1 for some</sup>", ["1"]),
+        ("pr<i>ic</i>e<sup>1</sup>", ["1"]),
+        ("<b>3</b>words", ["3"]),
+        ("<sup>1</sup>Only", ["1"]),
+        ("\u0446\u0435\u043d\u0430<sup>1</sup>", ["1"]),
+        ("under<b>line</b>d", []),
+        ("wo<sup></sup>rds", []),
+    ],
+)
+def test_of_a_word_only_the_mark_is_found(word: str, marks: list[str]) -> None:
+    assert found(f"<p>the {word} is</p>") == marks
+
+
+@pytest.mark.parametrize(
+    ("html", "source"),
+    [
+        ("The price<sup>1</sup> rises.", f"The price{MARK} rises."),
+        ('The price<sup class="n"><a href="#1">1</a></sup> rises.', f"The price{MARK} rises."),
+        ("The <b>price</b><sup>1</sup> <i>rises</i>.", f"The price{MARK} rises."),
+        ("The <b>price<sup>1</sup></b> rises.", f"The price{MARK} rises."),
+        ("It has <b>3</b>new words.", f"It has {MARK} new words."),
+        ("It has <b>{n}</b>new words.", f"It has {MARK} new words."),
+        ("It is <b>{n}</b>th here.", f"It is {MARK}th here."),
+    ],
+)
+def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str) -> None:
+    parsed = parse_text(html, HTML)
+    (segment,) = parsed.segments(bool)
+    assert segment.source == source
+    words = source.split(MARK, maxsplit=1)[0]
+    start, end = parsed.source_range(segment, len(words), len(words) + 1)
+    copied = html[start:end]
+    assert copied.startswith("<")
+    assert copied.endswith((">", "</sup>"))
+    assert translate_with(html, HTML).text.count(copied) == 1
+    before = parsed.source_range(segment, len(words) - 1, len(words))
+    assert html[slice(*before)] == words[-1]
+
+
+def test_a_term_beside_letters_keeps_its_element() -> None:
+    term = "\u624b\u673a"
+    options = ParseOptions("zh", "en", TextFormat.HTML, glossary=Glossary([Term(term, term)], "zh"))
+    parsed = parse_text(f"iPhone<b>{term}</b>", options)
+    (segment,) = parsed.segments(bool)
+    assert segment.source == "iPhone" + MARK
+    assert translate_with(f"iPhone<b>{term}</b>", options).text == f"iPhone<b>{term}</b>"
