@@ -280,7 +280,7 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="addresses and networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are read, such "
-        "as 127.0.0.1,10.0.0.0/8; unset: the connection's own address counts",
+        "as 127.0.0.1,10.0.7.0/28; unset: the connection's own address counts",
     )
     glossary_path: Path | None = Field(
         None, description="SQLite file of the glossaries; unset: in memory, lost when the server stops"

@@ -155,6 +155,28 @@ def test_a_large_body_is_refused_before_100_continue(server: ServerProcess) -> N
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_client_of_http_1_0_gets_no_100_continue(server: ServerProcess) -> None:
+    """HTTP/1.0 does not know this response (RFC 9110, section 10.1.1)."""
+    body = b'{"text": "Anna sees.", "source": "en", "target": "de"}'
+    for version, first in ((b"1.1", b"HTTP/1.1 100 "), (b"1.0", b"HTTP/1.1 200 ")):
+        head = HEAD.replace(b"HTTP/1.1", b"HTTP/" + version) + b"expect: 100-continue\r\n"
+        with server.connect() as connection:
+            connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body))
+            time.sleep(0.1)  # the server has read the header before the body arrives
+            connection.sendall(body)
+            assert receive_until(connection, lambda received: b"\r\n" in received).startswith(first)
+
+
+def test_the_time_of_the_first_request_begins_with_its_first_byte(server: ServerProcess) -> None:
+    """A connection that was silent at first has the whole time for its request."""
+    with server.connect() as connection:
+        time.sleep(READ_TIMEOUT_S / 2)
+        connection.sendall(HEAD)
+        began = time.monotonic()
+        wait_until_closed(connection)
+    assert time.monotonic() - began > READ_TIMEOUT_S * 0.9
+
+
 def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
     one = b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-request-id: %d\r\n\r\n"
     with server.connect() as connection:

@@ -167,6 +167,9 @@ class FakeConnection:
     def is_quiet(self) -> bool:
         return not self.has_request
 
+    def is_sending(self) -> bool:
+        return False
+
     def make_room(self) -> None:
         self.is_open = False
 

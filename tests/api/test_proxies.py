@@ -78,6 +78,9 @@ class Idle:
     def is_quiet(self) -> bool:
         return True
 
+    def is_sending(self) -> bool:
+        return False
+
     def make_room(self) -> None:
         raise AssertionError("a connection of a proxy was closed for another one")
 

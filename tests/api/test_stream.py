@@ -50,7 +50,7 @@ def streamed(client: httpx.Client, **changes: Any) -> Events:
     answer = client.post(ROUTE, json={**BODY, **changes})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "text/event-stream"
-    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["cache-control"] == "no-store, no-transform"
     assert answer.headers["x-accel-buffering"] == "no"
     assert "content-length" not in answer.headers
     return events_of(answer.text)

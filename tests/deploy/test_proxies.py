@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -101,6 +102,44 @@ def test_sizes(client: httpx.Client) -> None:
     assert "error" in answer.json()  # the server's answer, not the proxy's
     content = b" " * (largest * 6 // 5)
     assert client.post("/translate_file", data=FIELDS, files={"file": ("a.txt", content)}).status_code == 413
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_a_slow_upload_arrives_at_the_server_in_time(
+    name: str, echo_command: list[str], pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The upload takes longer than the server waits for a request, so the proxy must read the whole body first."""
+    changes = {"# buffer_requests": "buffer_requests"} if name == "caddy" else {}
+
+    def slowly(content: bytes) -> Iterator[bytes]:
+        yield content[:10]
+        time.sleep(DELAY_S)
+        yield content[10:]
+
+    content = json.dumps(TEXT).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(content))}
+    with ServerProcess(echo_command, {"read_timeout_s": SHORT_S}) as server:
+        port = server.ready().port
+        with running(name, tmp_path, port, pair, changes) as url, client_of(url, pair) as client:
+            answer = client.post("/v1/translate", content=slowly(content), headers=headers)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("nginx", "location = /metrics { return 403; }"),
+        ("caddy", "respond /metrics 403"),
+        ("envoy", "- match: {path: /metrics}\n                        #   direct_response: {status: 403}"),
+    ],
+)
+def test_the_line_for_metrics_refuses_them_to_callers(
+    name: str, line: str, server: ServerProcess, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    changes = {f"# {line}": line.replace("#   direct", "  direct")}
+    with running(name, tmp_path, server.port, pair, changes) as url, client_of(url, pair) as client:
+        assert client.get("/metrics").status_code == 403
+        assert client.get("/livez").status_code == 200
 
 
 def test_pages_of_other_sites_are_refused_and_its_own_are_served(client: httpx.Client) -> None:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
-A connection's first request must arrive completely within `read_timeout_s` of the connection, each later request
-within `read_timeout_s` of its first byte. Otherwise the server closes the connection. This stops clients that send
+A request must arrive completely within `read_timeout_s` of its first byte. The first byte of a connection must arrive
+within the same time of the connection. Otherwise the server closes the connection. This stops clients that send
 nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
 idle connection between requests. The server closes an idle connection only to make room for another one, after the
 keep-alive time, or when it shuts down. It buffers at most 64 KiB and the current message for a client. If these buffers
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import struct
 import termios
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +27,8 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S, unread_s
+from app.api.http.closing import ClosingProtocol
 from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable, plain_host
-from app.api.http.pipelining import PipeliningProtocol
 from app.api.http.request_head import (
     BAD_CHUNKS,
     DISPLACED,
@@ -64,7 +63,7 @@ MAX_FRAMING_PER_BYTE = 8  # chunks of one byte need five
 _REASONS = {400: "invalid", 404: "invalid", 431: "too_large", 503: "unread"}  # by a refusal's status
 
 
-class BoundedProtocol(PipeliningProtocol):
+class BoundedProtocol(ClosingProtocol):
     """The protocol of one connection. uvicorn and the parser call its methods on the event loop."""
 
     def __init__(
@@ -88,8 +87,7 @@ class BoundedProtocol(PipeliningProtocol):
         self._refusal_unless_probe = PROBES_ONLY if table.is_for_probes else None
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
-        self._has_stalled = False
+        self._is_silent = True  # whether no byte has arrived
         self._has_arrived = False  # whether the last data completed a request
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
         self._on_disconnect: Callable[[], None] | None = None
@@ -125,7 +123,6 @@ class BoundedProtocol(PipeliningProtocol):
         """Leave the table, stop the timers, and report the disconnect."""
         self._table.leave(self)
         self._stop_read_timer()
-        self._stop_stall_timer()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # the timer would hold the connection's objects until it ends
         if self._on_disconnect is not None:
@@ -136,8 +133,8 @@ class BoundedProtocol(PipeliningProtocol):
         """Count the bytes of an incomplete header, and feed the parser."""
         if self.transport.is_closing():
             return
-        begins_request = self._read_timer is None and self._is_idle()
-        self._has_arrived = False
+        begins_request = self._is_silent or (self._read_timer is None and self._is_idle())
+        self._is_silent = self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
             # Too large without this data, which may end the header and begin a body.
@@ -156,6 +153,7 @@ class BoundedProtocol(PipeliningProtocol):
             self._refuse(BAD_CHUNKS)
             return
         if begins_request and not self._has_arrived and not self.transport.is_closing():
+            self._stop_read_timer()
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
@@ -175,7 +173,9 @@ class BoundedProtocol(PipeliningProtocol):
             self.parser.feed_data(head)
 
     def on_message_begin(self) -> None:
-        """Reset the counts, because a request line begins."""
+        """Reset the counts, because a request line begins. Raises RefusedRequest after the last request."""
+        if self._is_lingering:
+            raise RefusedRequest(NOT_HTTP)
         self._idle.pop(self, None)
         self._framing.reset()
         self._is_header_open = True
@@ -215,24 +215,29 @@ class BoundedProtocol(PipeliningProtocol):
         version = self.parser.get_http_version()
         if version != "1.1" or not self._framing.has_host:
             self._framing.check(version)
-        self.expect_100_continue = self._framing.expects_continue
+        self.expect_100_continue = self._framing.expects_continue and version == "1.1"
         refusal = self._refusal_unless_probe
         self._extensions[CONNECTION]["unread_s"] = waited_s = self._unread_s()
         if waited_s > MAX_UNREAD_S:
             refusal = refusal or UNREAD
         if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
-            raise RefusedRequest(refusal)
+            if not self._is_idle():
+                raise RefusedRequest(refusal)
+            self._refuse(refusal, before_body=True)
+            return
         super().on_headers_complete()
         self.scope["extensions"] = self._extensions
         if refusal is FULL or self._table.is_draining:
             self.cycle.keep_alive = False
+        if not self.cycle.keep_alive:
+            self._close_after(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body to the application, or drop it if the response is complete."""
         if self._framing.is_chunked:
             self._num_framing_bytes -= (1 + MAX_FRAMING_PER_BYTE) * len(body)
         cycle: RequestResponseCycle = self.cycle
-        if cycle.response_complete:
+        if self._is_lingering or cycle.response_complete:
             return
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT:
@@ -240,14 +245,16 @@ class BoundedProtocol(PipeliningProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """Stop the read timer and tell the application that the body is complete."""
+        """Stop the read timer and tell the application that the body is complete, or close after the last response."""
         if self._is_upgrade_offered:
             return
         self._stop_read_timer()
         self._is_header_open = False
         self._num_framing_bytes = 0
         self._has_arrived = True
-        if not self.cycle.response_complete:
+        if self._is_lingering:
+            self.transport.close()
+        elif not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
@@ -278,16 +285,6 @@ class BoundedProtocol(PipeliningProtocol):
         else:
             self._stop_read_timer()
             self.transport.close()
-
-    def pause_writing(self) -> None:
-        """Start to watch whether the client reads, because the write buffer is full."""
-        super().pause_writing()
-        self._start_stall_timer()
-
-    def resume_writing(self) -> None:
-        """Stop watching, because the client has read a part of the buffer."""
-        self._stop_stall_timer()
-        super().resume_writing()
 
     def shutdown(self) -> None:
         """Close the connection, because the server ends. A request that has arrived completely is answered first."""
@@ -346,32 +343,6 @@ class BoundedProtocol(PipeliningProtocol):
             self._metrics.read_timeouts.inc()
             self.transport.abort()
 
-    def _start_stall_timer(self) -> None:
-        num_bytes = self._num_undelivered_bytes()
-        self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_client, num_bytes)
-
-    def _check_client(self, num_before: int) -> None:
-        """Abort the connection if the client has read nothing since `num_before` bytes were undelivered.
-
-        `close` would wait until the client has read the rest.
-        """
-        if self._num_undelivered_bytes() < num_before:
-            self._start_stall_timer()
-        else:
-            self._has_stalled = True
-            self._metrics.stalled_readers.inc()
-            self.transport.abort()
-
-    def _num_undelivered_bytes(self) -> int:
-        """Bytes that the client has not received. The kernel may hold megabytes of them."""
-        sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
-        return self.transport.get_write_buffer_size() + int(sent[0])
-
-    def _stop_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
     def _unread_s(self) -> float:
         """Seconds that the current request waited in the kernel before this process read it.
 
@@ -382,15 +353,22 @@ class BoundedProtocol(PipeliningProtocol):
             return waited_s
         return min(waited_s, self.loop.time() - self._answered_at_s)
 
-    def _fileno(self) -> int:
-        return int(self.transport.get_extra_info("socket").fileno())
+    def _refuse(self, refusal: Refusal, *, before_body: bool = False) -> None:
+        """Send the refusal without calling the application, and close the connection.
 
-    def _refuse(self, refusal: Refusal) -> None:
-        """Send the refusal without calling the application, and close the connection."""
-        self._stop_read_timer()
+        before_body: whether the parser goes on with the request's body, after which the connection is closed.
+        """
+        if self._is_lingering:  # a response has been sent
+            self.transport.close()
+            return
         request_id = request_id_of(self.headers or ())
         self.transport.write(refusal_bytes(refusal, request_id))
-        self.transport.close()
+        if before_body:
+            self._idle[self] = None
+            self._linger()
+        else:
+            self._stop_read_timer()
+            self.transport.close()
         if refusal is FULL:
             self._metrics.connections_refused.inc()
         elif refusal is not DISPLACED:

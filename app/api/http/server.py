@@ -24,9 +24,12 @@ from app.api.service import Service
 from app.observability.logging import Field, log_event
 
 logger = logging.getLogger("app.server")
-# Seconds for connections to close after the last response. If larger, a slow client delays the end of the server. If
-# smaller, it loses the end of its response.
+# Seconds for connections to close after the drain. If larger, a client that closes late delays the end of the server.
+# If smaller, it may lose the end of its response.
 CLOSE_TIMEOUT_S = 2
+# Seconds between two looks for unsent responses in a drain. If larger, the server ends later. If smaller, it takes CPU
+# time from the responses.
+UNSENT_INTERVAL_S = 0.1
 # Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
 # and make and some supervisors then send it to their children again. If longer, an early second Ctrl-C is ignored.
 SAME_SIGNAL_S = 1.0
@@ -48,7 +51,8 @@ class ServeOptions:
     table: the open connections of the server's port, without those of the port for probes.
     keep_alive_s: how long a connection may be idle before the server closes it.
     drain_delay_s: how long the server still accepts requests after the signal.
-    drain_timeout_s: how long the server may take after drain_delay_s to complete the accepted requests.
+    drain_timeout_s: how long the server may take after drain_delay_s to complete the accepted requests and to send the
+        responses.
     tls: None for plain HTTP.
     """
 
@@ -180,10 +184,13 @@ class Server(uvicorn.Server):
         self.servers.append(await loop.create_server(protocol, sock=listener, backlog=BACKLOG, **options))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, then close the remaining connections."""
+        """Drain, close the remaining connections, and cut off those that cannot be closed in time."""
         await self._drain()
         await self._close_engine()
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the event loop closes their sockets
 
     def _on_signal(self, number: int) -> None:
         if not self._signals.counts():
@@ -223,13 +230,22 @@ class Server(uvicorn.Server):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._must_end.wait(), self._options.drain_delay_s)
         self._service.start_draining(accepts_work=False)
-        drained = asyncio.ensure_future(self._service.drained(self._options.drain_timeout_s))
+        drained = asyncio.ensure_future(self._drained())
         must_end = asyncio.ensure_future(self._must_end.wait())
         await asyncio.wait({drained, must_end}, return_when=asyncio.FIRST_COMPLETED)
         must_end.cancel()
         drained.cancel()
         fields = {"aborted_requests": self._service.num_inflight, "exit_code": self.exit_code}
         log_event(logger, logging.INFO, "drained", fields=dict(fields))
+
+    async def _drained(self) -> None:
+        """Wait until no request is in progress and no response is unsent, or drain_timeout_s passes."""
+        limit_s = self._options.drain_timeout_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._service.drained(limit_s)
+                while self._options.table.is_sending():  # noqa: ASYNC110 - no event reports an empty buffer
+                    await asyncio.sleep(UNSENT_INTERVAL_S)
 
 
 def block_signals() -> None:

@@ -43,7 +43,12 @@ from app.stores.usage import Spending
 from app.translator import Models, PairTranslator, TranslationRequest
 
 EVENT_STREAM = "text/event-stream"
-HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
+# The last two tell proxies to send each event at once, and not to compress the stream.
+HEADERS = [
+    (b"content-type", EVENT_STREAM.encode()),
+    (b"x-accel-buffering", b"no"),
+    (b"cache-control", b"no-store, no-transform"),
+]
 # The most bytes of one write. The next write waits until the client has read enough. If larger, each slow client takes
 # more memory.
 CHUNK_BYTES = 65_536

@@ -1,0 +1,202 @@
+"""Connections that the server closes while a client still sends a request or reads a response."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from app.api.http.server import CLOSE_TIMEOUT_S
+from tests.api.certificates import make_certificate, trusting
+from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
+from tests.api.test_stopped_readers import SYSTEM_BYTES, unread_connection
+
+SHORT_S = 1.0
+BODY_BYTES = 400_000
+PART_BYTES = 60_000  # the last part of a body also has the request that follows it
+JSON = b"content-type: application/json\r\n"
+TEXT = b"content-type: text/plain\r\n"
+TOO_LARGE = b"content-length: 400000\r\n"
+SMALL_ENOUGH = b"transfer-encoding: chunked\r\n"
+CHUNKED_BODY = b"%x\r\n%b\r\n0\r\n\r\n" % (BODY_BYTES, b" " * BODY_BYTES)
+GET = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
+GOT = 'transduce_http_requests_total{code="200",method="GET",route="/v1/models"}'
+SETTINGS: dict[str, object] = {"max_body_bytes": 100_000, "probe_port": 0, "read_timeout_s": 60}
+FILE_BYTES = 9_500_000
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    with ServerProcess(echo_command, SETTINGS) as process:
+        process.probe_port = int(process.wait_for("listening_for_probes")["port"])  # type: ignore[attr-defined]
+        yield process.ready()
+
+
+def head(version: bytes, headers: bytes) -> bytes:
+    return b"POST /v1/translate HTTP/%b\r\nhost: x\r\n%b\r\n" % (version, headers)
+
+
+def answer_before_the_body(connection: socket.socket, begin: bytes, rest: bytes) -> bytes:
+    """Send a request whose rest follows when the response has begun. Returns all data until the server closes.
+
+    The rest follows in parts, so that a reset of the connection fails the test.
+    """
+    connection.sendall(begin)
+    answer = connection.recv(1)
+    time.sleep(0.1)  # a server that closes the connection with the response has closed it now
+    for start in range(0, len(rest), PART_BYTES):
+        connection.sendall(rest[start : start + PART_BYTES])
+        time.sleep(0.002)
+    while part := connection.recv(65_536):
+        answer += part
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("begin", "rest", "status"),
+    [
+        (head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE), b" " * BODY_BYTES, b"413"),
+        (head(b"1.0", JSON + TOO_LARGE), b" " * BODY_BYTES, b"413"),
+        (head(b"1.1", b"connection: close\r\n" + JSON + SMALL_ENOUGH), CHUNKED_BODY, b"413"),
+        (head(b"1.1", b"connection: close\r\n" + TEXT + SMALL_ENOUGH), CHUNKED_BODY, b"415"),
+    ],
+    ids=["too large", "too large in HTTP/1.0", "too large in chunks", "wrong type"],
+)
+def test_a_client_that_sends_its_whole_body_first_gets_the_refusal(
+    server: ServerProcess, begin: bytes, rest: bytes, status: bytes
+) -> None:
+    early = 0 if status == b"415" or TOO_LARGE in begin else 200_000  # more than the limit must have arrived
+    with server.connect() as connection:
+        answer = answer_before_the_body(connection, begin + rest[:early], rest[early:] + GET)
+    assert answer.split(b" ")[1] == status
+    assert b"connection: close\r\n" in answer
+    assert answer.endswith(b"}")
+    assert answer.count(b"HTTP/1.1 ") == 1, "a request after the last one of the connection gets no response"
+
+
+def test_in_the_drain_delay_a_client_that_sends_its_whole_body_first_gets_the_refusal(
+    echo_command: list[str],
+) -> None:
+    """The server closes the connection although the client does not ask for it."""
+    with ServerProcess(echo_command, {**SETTINGS, "drain_delay_s": 1000}) as server:
+        with server.ready().connect() as connection:
+            server.signal()
+            server.wait_for("draining")
+            answer = answer_before_the_body(
+                connection, head(b"1.1", JSON + TOO_LARGE), b" " * BODY_BYTES + GET
+            )
+        assert answer.split(b" ")[1] == b"413"
+        assert server.metric(GOT) == 0, "the application gets no request after the last one of the connection"
+
+
+def test_a_client_without_a_key_gets_the_refusal(echo_command: list[str]) -> None:
+    key = hashlib.sha256(b"secret").hexdigest()
+    with ServerProcess(echo_command, {"api_keys": key}) as server, server.ready().connect() as connection:
+        begin = head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE)
+        assert answer_before_the_body(connection, begin, b" " * BODY_BYTES).split(b" ")[1] == b"401"
+
+
+def test_a_client_of_the_port_for_probes_gets_the_refusal(server: ServerProcess) -> None:
+    address = ("127.0.0.1", server.probe_port)  # type: ignore[attr-defined]
+    with socket.create_connection(address, timeout=60) as connection:
+        answer = answer_before_the_body(connection, head(b"1.1", JSON + TOO_LARGE), b" " * BODY_BYTES + GET)
+    assert answer.split(b" ")[1] == b"404"
+    assert answer.count(b"HTTP/1.1 ") == 1
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(head(b"1.1", JSON + b"content-length: 2\r\n") + b"{}")
+        while connection.recv(65_536):
+            pass
+
+
+def test_a_client_that_waits_for_the_end_of_the_response_sends_no_more(server: ServerProcess) -> None:
+    """The server ends its side with the response. The client has sent no body, and reads until the end."""
+    with server.connect() as connection:
+        connection.settimeout(30)  # less than read_timeout_s
+        connection.sendall(head(b"1.1", b"connection: close\r\nexpect: 100-continue\r\n" + JSON + TOO_LARGE))
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_the_rest_of_a_body_has_a_time_limit(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {**SETTINGS, "read_timeout_s": SHORT_S}
+    with ServerProcess(echo_command, settings) as server, server.ready().connect() as connection:
+        connection.sendall(head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE))
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # noqa: PT012 - the loop ends with the error
+            for _ in range(1000):
+                connection.sendall(b" ")
+                time.sleep(0.05)
+        assert server.metric("transduce_http_request_read_timeouts_total") == 1
+
+
+def test_with_tls_a_client_that_sends_its_whole_body_first_gets_the_refusal(
+    echo_command: list[str], tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    settings: dict[str, object] = {"tls_certificate": certificate, "tls_key": key, "max_body_bytes": 100_000}
+    with ServerProcess(echo_command, settings) as server:
+        server.ready()
+        context: ssl.SSLContext = trusting(certificate)
+        with context.wrap_socket(server.connect(), server_hostname="127.0.0.1") as connection:
+            begin = head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE)
+            answer = answer_before_the_body(connection, begin, b" " * BODY_BYTES)
+    assert answer.split(b" ")[1] == b"413"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_drain_waits_for_a_slow_download(echo_command: list[str], scheme: str, tmp_path: Path) -> None:
+    """The client reads nothing until long after the time in which idle connections are closed."""
+    context: ssl.SSLContext | None = None
+    settings: dict[str, object] = {}
+    if scheme == "https":
+        certificate, key = make_certificate(tmp_path)
+        context, settings = trusting(certificate), {"tls_certificate": certificate, "tls_key": key}
+    with (
+        ServerProcess(echo_command, settings) as server,
+        begin_download(server.ready(), context) as connection,
+    ):
+        server.signal()
+        server.wait_for("draining")
+        time.sleep(CLOSE_TIMEOUT_S * 2)
+        received = b""
+        while part := connection.recv(65_536):
+            received += part
+        assert len(received.partition(b"\r\n\r\n")[2]) == FILE_BYTES
+        assert server.ended() == 0
+
+
+def test_a_drain_does_not_wait_longer_than_its_limit_for_a_client_that_does_not_read(
+    echo_command: list[str],
+) -> None:
+    settings: dict[str, object] = {"drain_timeout_s": 0.5, "reader_stall_s": 1000}
+    with ServerProcess(echo_command, settings) as server, begin_download(server.ready()):
+        server.signal()
+        assert server.ended() == 0
+    assert server.errors == []
+
+
+def begin_download(server: ServerProcess, context: ssl.SSLContext | None = None) -> socket.socket:
+    """A connection that has read the first byte of a response larger than all buffers."""
+    assert FILE_BYTES > SYSTEM_BYTES + 500_000
+    content = (b" " * 99 + b"\n") * (FILE_BYTES // 100)
+    scheme = "http" if context is None else "https"
+    with httpx.Client(trust_env=False, verify=context or NO_CERTIFICATES, timeout=HANG_TIMEOUT_S) as client:
+        fields, files = {"source": "en", "target": "de"}, {"file": ("a.txt", content)}
+        url = f"{scheme}://127.0.0.1:{server.port}/translate_file"
+        path = urlsplit(client.post(url, data=fields, files=files).json()["translatedFileUrl"]).path
+    connection = unread_connection(server, b"")
+    connection.settimeout(HANG_TIMEOUT_S)
+    if context is not None:
+        connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+    connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+    assert connection.recv(1) == b"H", "the response begins"
+    return connection
