@@ -29,10 +29,11 @@ def _engine(read: Read) -> Iterable[Line]:
     of_ctranslate2 = ": times as fast as CTranslate2"
     for name, file in (
         ("Intel", "engine.json"),
-        ("AMD, Zen 5", "engine_amd.json"),
+        ("Zen 5", "engine_amd.json"),
+        ("Zen 4", "engine_zen4.json"),
         ("AVX2", "engine_avx2.json"),
     ):
-        result, anchor = read(file), f"#on-{name.split(',')[0].lower()}"
+        result, anchor = read(file), f"#on-{name.replace(' ', '-').lower()}"
         for precision in ("int8", "fp32"):
             rows = [row for row in result["cases"] if row["precision"] == precision]
             if rows:
@@ -45,11 +46,12 @@ def _engine(read: Read) -> Iterable[Line]:
                     _cases(reached, len(rows)),
                 )
                 of_ctranslate2 = ""
-    amd = read("engine_amd.json")
     (goal,) = (one for one in GOALS if one.rows == "arrivals")
-    if ratios := [row["ratio"] for row in valid_arrivals(amd)]:
-        least = least_ratio(goal.kind, "int8", amd["machine"])
-        what = "[highest rate of arrivals](#on-amd) on Zen 5: times CTranslate2's"
+    for name, file in (("Intel", "engine.json"), ("Zen 4", "engine_zen4.json")):
+        result, anchor = read(file), f"#on-{name.replace(' ', '-').lower()}"
+        ratios = [row["ratio"] for row in valid_arrivals(result)]
+        least = least_ratio(goal.kind, "int8", result["machine"])
+        what = f"[highest rate of arrivals on {name}]({anchor}): times CTranslate2's"
         yield what, _range(ratios), f"{least:g}", _yes(min(ratios) >= least)
 
 
