@@ -21,7 +21,7 @@ from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
 from app.files.xml_tree import Node, read_tree
 
-# The usual names of entries with text beside the body. They count if the body has no entry with its relationships.
+# The usual names of headers, footers and notes. They are used if the archive has no relationships of the body.
 _TEXT_ENTRIES = re.compile(r"word/(?:header|footer|footnotes|endnotes)\d*\.xml")
 # Bytes per step when an entry is copied or its checksum is verified.
 _COPIED_BYTES = 1 << 16
@@ -126,7 +126,7 @@ def _checked_entries(data: bytes, limits: FileLimits) -> Iterator[tuple[str, byt
         with ZipFile(BytesIO(data)) as archive:
             _check(archive.infolist(), limits)
             body = _body(archive, limits)
-            names = {body, *_names_beside(body, archive, limits)}.intersection(archive.namelist())
+            names = {body, *_headers_and_notes(body, archive, limits)}.intersection(archive.namelist())
             _check_size([archive.getinfo(name) for name in names], limits)
             if body not in names:
                 reason = (
@@ -169,7 +169,7 @@ def _body(archive: ZipFile, limits: FileLimits) -> str:
     return next(iter(_targets(_RELATIONSHIPS, _IS_BODY, "/", archive, limits) or ()), _BODY)
 
 
-def _names_beside(body: str, archive: ZipFile, limits: FileLimits) -> Sequence[str]:
+def _headers_and_notes(body: str, archive: ZipFile, limits: FileLimits) -> Sequence[str]:
     """The names of the headers, footers and notes. Raises FileError, or one of _BROKEN."""
     folder, name = posixpath.split("/" + body)
     entry = posixpath.join(folder, "_rels", f"{name}.rels").lstrip("/")

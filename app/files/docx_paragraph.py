@@ -148,7 +148,7 @@ class _ParagraphReader:
 
     @property
     def base(self) -> RunStyle:
-        """The style that most characters outside of links and fields have; of all, if none is outside."""
+        """The commonest style of the characters outside of links and fields. If there are none, of all characters."""
         outside: list[_Text] = []
         depth = 0
         for item in self._items:

@@ -147,7 +147,8 @@ def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -
         )
     if is_html and not declared:
         raise FileError(
-            f"{errors[0]}; declare the page's encoding with <meta charset>, or save it as UTF-8"
+            f"{errors[0]}; declare the page's encoding with <meta charset> in the first 1,024 bytes, "
+            "or save the page as UTF-8"
         ) from errors[0]
     raise errors[0]
 

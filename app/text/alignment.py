@@ -14,7 +14,8 @@ from app.text.scripts import is_unspaced
 from app.text.segmentation import Span, is_attached
 
 Floats = NDArray[np.float64]
-# Combining marks, joiners and soft hyphens belong to the word before them. A zero-width space separates words.
+# Combining marks, joiners and soft hyphens belong to the word before them. A zero-width space, which an imported
+# model may write, separates words.
 _INNER_CATEGORIES = frozenset({"Mn", "Mc", "Me", "Cf"})
 _ZERO_WIDTH_SPACE = "\u200b"
 _NUMBER_MARKS = frozenset(".,:")  # part of a number if they are between two digits

@@ -271,14 +271,21 @@ def _is_before_word(block: Block, span: Span) -> bool:
 def _with_enclosing(
     tags: Sequence[Tag], span: Span, partner_of: Mapping[int, int], inner_tags: range
 ) -> range:
-    """Return the indices of the tags to replace, with those of the elements that begin and end with the span."""
+    """Return the indices of the tags to replace, with those of the elements that begin and end with the span.
+
+    If such an element has a tag whose partner is outside or missing, only `inner_tags` are returned.
+    """
     first = bisect_left(tags, span.start, key=lambda tag: tag.position)
     last = bisect_right(tags, span.end, key=lambda tag: tag.position)
     for index in range(first, last):
         if tags[index].position > span.start:
             break
         if index < partner_of.get(index, index) < last and tags[partner_of[index]].position == span.end:
-            return range(index, partner_of[index] + 1)
+            found = range(index, partner_of[index] + 1)
+            is_whole = all(
+                tags[each].kind is TagKind.POINT or partner_of.get(each) in found for each in found
+            )
+            return found if is_whole else inner_tags
     return inner_tags
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
 from app.text.casing import Casing, restored
-from app.text.model_input import INVISIBLE
+from app.text.model_input import ASCII_SPACES, INVISIBLE
 from app.text.number_check import ChangedNumbers
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Offsets, Span
@@ -137,7 +137,7 @@ class Writer:
         """Return the spelling of each character; the text with its numbers rewritten if no other spelling differs."""
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
-        is_source = text == segment.written and not segment.numbers
+        is_copy = text == segment.written and not segment.numbers
         text = with_numbers_rewritten(text, rewritten)
         if segment.numbers:
             spellings = spellings | {
@@ -151,7 +151,7 @@ class Writer:
             shown = [escaped(character, spellings) for character in shown]
         elif spellings:
             shown = [spellings.get(character, character) for character in shown]
-        return _with_unread(block, segment, shown) if is_source else shown
+        return _with_unread(block, segment, shown) if is_copy else shown
 
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
         """Return how the document writes characters: as references or, for placeholders, as their contents."""
@@ -217,21 +217,24 @@ def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
 
 
 def _with_unread(block: Block, segment: SourceSegment, shown: Sequence[str]) -> Sequence[str]:
-    """Return the spellings of the source's characters, each with the invisible characters that follow it in the text.
+    """Return the spellings of the source's characters, each with the characters after it that the source lacks.
 
-    The spaces that `app.text.model_input` drops beside them come back, too, unless the segment has tags, which have
-    the spaces after them.
+    These are the invisible characters and spaces that `app.text.model_input` drops. Spaces after a tag are left out,
+    because the tag has them. A run of ASCII white space stays one space.
     """
-    if INVISIBLE.isdisjoint(segment.span.of(block.text)):
+    if isinstance(segment.positions, range):  # The source lacks none.
         return shown
+    tags = [block.tags[index].position for index in segment.tags]
     spellings = []
     ends = (*segment.positions[1:], segment.span.end)
     for spelling, position, end in zip(shown, segment.positions, ends, strict=True):
-        unread = block.text[position + 1 : end]
-        if not INVISIBLE.isdisjoint(unread):
-            kept = INVISIBLE if segment.tags else unread
+        if end > position + 1 and block.text[position:end].strip(ASCII_SPACES):
+            tag = bisect_right(tags, position)
+            edge = min([end, *tags[tag : tag + 1]])
             spelling += "".join(
-                block.raws[place] for place in range(position + 1, end) if block.text[place] in kept
+                block.raws[place]
+                for place in range(position + 1, end)
+                if place < edge or block.text[place] in INVISIBLE
             )
         spellings.append(spelling)
     return spellings

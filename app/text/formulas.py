@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from app.text.alignment import words
 from app.text.blocks import Block
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
-from app.text.tags import Tag, TagKind, partners
+from app.text.tags import partners
 
 _TAGS = frozenset({"sub", "sup"})
 _SPACED = re.compile(f"[^{UNSPACED}]++")
@@ -19,18 +20,26 @@ _SPACED = re.compile(f"[^{UNSPACED}]++")
 _MIN_LETTERS = 3
 
 
+class _Raised(NamedTuple):
+    """An element `sub` or `sup` that is in no other one. has_word: whether it has a word that is translated."""
+
+    start: int
+    end: int
+    has_word: bool
+
+
 def find_formulas(block: Block) -> list[Span]:
     """Return the formulas and marks, in order. Each is in a word with a tag inside that has a digit, `sub` or `sup`.
 
-    A mark is what is in `sub` or `sup`, or has no letter, if the rest of the word is a word in lower case, as in
-    `price<sup>1</sup>`. A word without such a rest is a formula as a whole. Letters of scripts without spaces end a
-    formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
+    A mark is what is in `sub` or `sup`, or has no letter, as in `price<sup>1</sup>`, if the rest has three letters or
+    more and no capital after the first. A word without such a rest is a formula as a whole. Letters of scripts without
+    spaces end a formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
     """
     if not block.tags:
         return []
-    spans = _words(block)
+    raised = _raised(block)
+    spans = _words(block, raised)
     starts = [span.start for span in spans]
-    depths = list(accumulate(block.tags, _depth, initial=0))
 
     def word_around(index: int) -> int | None:
         """Return which word the tag is inside of."""
@@ -47,49 +56,62 @@ def find_formulas(block: Block) -> list[Span]:
         if any(map(str.isdigit, text)) or any(block.tags[index].name in _TAGS for index in indices):
             edges = [spans[word].start, *(block.tags[index].position for index in indices), spans[word].end]
             pieces = [Span(*edge) for edge in pairwise(edges)]
-            are_raised = [depths[index] > 0 for index in (indices[0], *(index + 1 for index in indices))]
-            formulas += _formulas(block.text, pieces, are_raised)
+            formulas += _formulas(block.text, pieces, [_is_in(piece, raised) for piece in pieces])
     return formulas
 
 
-def _words(block: Block) -> list[Span]:
+def _words(block: Block, raised: Sequence[_Raised]) -> list[Span]:
     """Return the words of a block.
 
-    If a `sub` or `sup` begins inside a word and has no word in it, the word has all of it: `costs<sup>1)</sup>`.
+    A word has all of a `sub` or `sup` that begins inside it: `costs<sup>1)</sup>`. It also has one that follows it and
+    has no word: `price<sup>[1]</sup>`.
     """
-    raised = _raised(block)
     found: list[Span] = []
     for word in words(block.text):
         for part in _SPACED.finditer(block.text, word.start, word.end):
             start, end = part.span()
-            if found and start < found[-1].end:
+            if found and end <= found[-1].end:
                 continue
-            first = bisect_right(raised, start, key=lambda span: span.start)
-            last = bisect_left(raised, end, key=lambda span: span.start)
-            found.append(Span(start, max(end, raised[last - 1].end if first < last else end)))
+            end = _end_of_word(block.text, start, end, raised)
+            if found and start < found[-1].end:
+                start = found.pop().start
+            found.append(Span(start, end))
     return found
 
 
-def _raised(block: Block) -> list[Span]:
-    """Return the elements `sub` and `sup` without a word, in order. Nested ones are left out."""
+def _end_of_word(text: str, start: int, end: int, raised: Sequence[_Raised]) -> int:
+    """Return where the word text[start:end] ends with the elements of `raised` that belong to it."""
+    next_element = bisect_right(raised, start, key=lambda element: element.start)
+    can_be_followed = text[end - 1].isalnum()
+    while next_element < len(raised):
+        element = raised[next_element]
+        is_part = element.start == end and can_be_followed and not element.has_word
+        if not (element.start < end or is_part):
+            break
+        end = max(end, element.end)
+        next_element += 1
+    return end
+
+
+def _raised(block: Block) -> list[_Raised]:
+    """Return the elements `sub` and `sup` with text, in order. Nested ones are left out."""
     closing = partners(block.tags)
-    found: list[Span] = []
+    found: list[_Raised] = []
     done = 0
     for index, tag in enumerate(block.tags):
         if tag.name in _TAGS and index in closing and tag.position >= done:
-            span = Span(tag.position, block.tags[closing[index]].position)
-            inner = span.of(block.text)
-            if not any(_is_word(word.of(inner)) for word in words(inner)):
-                found.append(span)
-            done = span.end
+            done = block.tags[closing[index]].position
+            inner = block.text[tag.position : done]
+            if inner.strip():
+                has_word = any(_is_word(word.of(inner)) for word in words(inner))
+                found.append(_Raised(tag.position, done, has_word))
     return found
 
 
-def _depth(depth: int, tag: Tag) -> int:
-    """The number of open `sub` and `sup` after a tag. depth: before it."""
-    if tag.name not in _TAGS or tag.kind is TagKind.POINT:
-        return depth
-    return depth + 1 if tag.kind is TagKind.OPEN else max(depth - 1, 0)
+def _is_in(piece: Span, raised: Sequence[_Raised]) -> bool:
+    """Whether a piece is in `sub` or `sup`."""
+    element = bisect_right(raised, piece.start, key=lambda element: element.start) - 1
+    return element >= 0 and piece.end <= raised[element].end
 
 
 def _formulas(text: str, pieces: Sequence[Span], are_raised: Sequence[bool]) -> list[Span]:

@@ -3,7 +3,7 @@
 A term matches whole words. Longer terms match before shorter ones. Each word of the text may have a simple ending of
 its language: `box` also matches `boxes` and `box's`, `Haus` also matches `Hauses`. In French and Italian, a term may
 begin after an elision (`l'école`), and in Turkish it may end before an apostrophe (`İstanbul'da`). In scripts without
-spaces between words, each letter counts as a word.
+spaces between words, each letter counts as a word. The invisible characters of `app.text.model_input` do not count.
 
 In Greek, a word in capitals also matches without its tonos: `ΝΟΜΟΣ` matches `νόμος`.
 
@@ -30,7 +30,7 @@ from typing import NamedTuple
 from app.text.alignment import words
 from app.text.casing import DOTLESS_I, GREEK, capitals, lower_case, upper_case, without_tonos
 from app.text.language_codes import base_language
-from app.text.model_input import without_invisible
+from app.text.model_input import INVISIBLE, without_invisible
 from app.text.segmentation import Span
 
 _ENDINGS = {
@@ -140,10 +140,11 @@ class Glossary:
         empty_run = _Run()
         forms: dict[str, dict[str, None]] = {}
         for index, term in enumerate(self._terms):
-            parts = [self._part(span.of(term.source), forms) for span in _words(term.source, self._language)]
+            source = without_invisible(term.source)
+            parts = [self._part(span.of(source), forms) for span in _words(source, self._language)]
             if parts:
-                has_capitals = term.source != term.source.lower()
-                empty_run.add(parts, _Match(len(parts), has_capitals, len(term.source), -index))
+                has_capitals = source != source.lower()
+                empty_run.add(parts, _Match(len(parts), has_capitals, len(source), -index))
         return empty_run, {form: list(folded) for form, folded in forms.items()}
 
     def _part(self, word: str, forms: dict[str, dict[str, None]]) -> _Word:
@@ -159,8 +160,12 @@ class Glossary:
 
     def hits(self, text: str, target_language: str = "") -> Iterator[GlossaryHit]:
         """Yield every term in a text, in order, without overlap. target_language: BCP 47 code of the replacements."""
-        spans = _words(text, self._language)
-        matches = self._matches(text, spans)
+        read = without_invisible(text)
+        positions: Sequence[int] = range(len(text))
+        if len(read) < len(text):
+            positions = [index for index, character in enumerate(text) if character not in INVISIBLE]
+        spans = _words(read, self._language)
+        matches = self._matches(read, spans)
         index = 0
         while index < len(spans):
             match = matches[index]
@@ -168,7 +173,8 @@ class Glossary:
                 index += 1
                 continue
             term = self._terms[-match.order]
-            span = Span(spans[index].start, spans[index + match.num_words - 1].end)
+            first, last = spans[index], spans[index + match.num_words - 1]
+            span = Span(positions[first.start], positions[last.end - 1] + 1)
             surface = span.of(text)
             yield GlossaryHit(term, span, surface, _replacement(term, surface, target_language))
             index += match.num_words
@@ -227,13 +233,13 @@ def _words(text: str, language: str) -> Sequence[Span]:
 
 
 def _folded(word: str, language: str) -> str:
-    """Return a word for a comparison without case and invisible characters, and with composed letters."""
-    return lower_case(unicodedata.normalize("NFC", without_invisible(word)), language).casefold()
+    """Return a word for a comparison without case, with composed letters."""
+    return lower_case(unicodedata.normalize("NFC", word), language).casefold()
 
 
 def _written(word: str, language: str) -> str:
-    """Return a word for a comparison of its case, with composed letters and without invisible characters."""
-    composed = unicodedata.normalize("NFC", without_invisible(word))
+    """Return a word for a comparison of its case, with composed letters."""
+    composed = unicodedata.normalize("NFC", word)
     return without_tonos(composed) if language == GREEK else composed
 
 
@@ -243,7 +249,7 @@ def _replacement(term: Term, surface: str, language: str) -> str:
         return surface
     if _is_in_capitals(term, surface):
         return capitals(term.target, language)
-    if surface[0].isupper() and term.source[0].islower():
+    if surface[0].isupper() and without_invisible(term.source)[0].islower():
         return upper_case(term.target[0], language) + term.target[1:]
     return term.target
 

@@ -4,35 +4,35 @@ Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `tr
 and tags that the caller names are not translated. The elements of `_END_RULES` end without their end tags as in a
 browser. Another element that is not closed ends with the text.
 
-Between elements that a page shows apart there may be no white space. Then `app.text.word_borders` finds where a block
-ends.
+Between elements that a page shows apart there may be no white space. Then a block ends between them, if a word ends
+there by `app.text.word_borders`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from html import unescape
 from typing import Literal, NamedTuple
 
-from app.text.html_scanner import Event, scan_html
-from app.text.word_borders import is_between_words, is_word_border, may_end_word
+from app.text.element_rows import ElementRows
+from app.text.html_scanner import RAW_TEXTS, Event, scan_html
+from app.text.word_borders import has_word, is_between_words, is_word_border
 
+_VOID_NAMES = "area base br col embed frame hr img input link meta param source track wbr"
+_VOID = frozenset(_VOID_NAMES.split())
+_UNTOUCHED_BLOCKS = (RAW_TEXTS - {"title"}) | {"math", "pre", "script", "svg"}
+_UNTOUCHED = _UNTOUCHED_BLOCKS | {"code", "kbd", "samp", "var"}
 _BLOCK_NAMES = """
     address article aside audio blockquote body br button canvas caption center col colgroup datalist dd details dialog
     dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
-    html iframe input label legend li link main map menu meta nav noframes noscript object ol optgroup option p param
-    picture search section select source summary table tbody td template tfoot th thead title tr track ul video
+    html input label legend li link main map menu meta nav noscript object ol optgroup option p param picture search
+    section select source summary table tbody td template tfoot th thead title tr track ul video
 """
-_BLOCKS = frozenset(_BLOCK_NAMES.split())
-_POINTS = frozenset({"area", "base", "img", "input", "wbr"})
-_VOID = _POINTS | {"br", "col", "embed", "frame", "hr", "link", "meta", "param", "source", "track"}
-_UNTOUCHED_BLOCKS = frozenset(
-    {"iframe", "math", "noembed", "noframes", "pre", "script", "style", "svg", "textarea", "xmp"}
-)
-_UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
-# Blocks that a paragraph may contain.
+_BLOCKS = _UNTOUCHED_BLOCKS | frozenset(_BLOCK_NAMES.split())
+# Blocks that a paragraph may contain, beside most of _UNTOUCHED_BLOCKS.
 _IN_PARAGRAPH_NAMES = """
-    audio br button canvas datalist embed iframe input label link map meta noframes noscript object optgroup option
-    param picture select source template title track video
+    audio br button canvas datalist embed input label link map meta noscript object optgroup option param picture select
+    source template title track video
 """
 
 
@@ -57,7 +57,7 @@ _END_RULES = {
     "option": _EndRule(frozenset({"optgroup", "option"}), _SELECTS),
     "optgroup": _EndRule(frozenset({"optgroup"}), _SELECTS),
     "p": _EndRule(
-        _BLOCKS - frozenset(_IN_PARAGRAPH_NAMES.split()) | {"pre", "xmp"},
+        (_BLOCKS - _UNTOUCHED_BLOCKS - frozenset(_IN_PARAGRAPH_NAMES.split())) | {"pre", "xmp"},
         frozenset({"button", "iframe", "math", "object", "svg", "template", "textarea"}),
     ),
     "tr": _EndRule(_ROWS, _TABLE),
@@ -141,36 +141,72 @@ class _Untouched:
 
     def part(self, raw: str) -> Part:
         """The element as a part. raw: its characters."""
-        is_block = self._name in _UNTOUCHED_BLOCKS or self._name in _BLOCKS
-        return Part(raw, "boundary" if is_block else "untouched")
+        return Part(raw, "boundary" if self._name in _BLOCKS else "untouched")
 
 
 def _with_word_borders(parts: Iterator[Part]) -> Iterator[Part]:
     """Yield the parts, with a boundary between two texts that a page shows apart but no white space separates."""
-    before = ""  # the text before `tags`, if these directly follow one
-    tags: list[Part] = []
+    block: list[Part] = []
     for part in parts:
+        if part.kind == "boundary":
+            yield from _divided_block(block)
+            block.clear()
+            yield part
+        else:
+            block.append(part)
+    yield from _divided_block(block)
+
+
+def _divided_block(block: Sequence[Part]) -> Iterator[Part]:
+    """Yield the parts of a block, with a boundary where a word ends."""
+    apart = _starts_apart(block)
+    before = ""  # the text before `tags`, if these directly follow one
+    tags: list[tuple[int, Part]] = []
+    for index, part in enumerate(block):
         if before and part.kind in {"open", "close", "point"}:
-            tags.append(part)
+            tags.append((index, part))
             continue
-        yield from _divided(before, tags, part.raw) if tags and part.kind == "text" else tags
+        if tags and part.kind == "text":
+            yield from _divided(before, tags, part.raw, apart)
+        else:
+            yield from (tag for _, tag in tags)
         tags.clear()
         before = part.raw if part.kind == "text" else ""
         yield part
-    yield from tags
+    yield from (tag for _, tag in tags)
 
 
-def _divided(before: str, tags: Sequence[Part], after: str) -> Iterator[Part]:
-    """Yield the tags between two texts, with a boundary where a word ends."""
+def _divided(
+    before: str, tags: Sequence[tuple[int, Part]], after: str, apart: Collection[int]
+) -> Iterator[Part]:
+    """Yield the tags between two texts, with a boundary where a word ends.
+
+    tags: with their indices in the block. apart: as `_starts_apart` returns it.
+    """
     closed = ""  # the name of the element that ends directly before the tag
-    for tag in tags:
+    for index, tag in tags:
         if tag.name == "img" and is_between_words(before, after):
             tag = Part(tag.raw, "boundary")
-        elif tag.kind == "open" and tag.name == closed and is_word_border(before, after, closed):
+        elif index in apart and tag.name == closed and is_word_border(before, after, closed):
             yield Part("", "boundary")
         yield tag
         if tag.name or tag.kind == "boundary":
-            closed = tag.name if tag.kind == "close" and may_end_word(tag.name) else ""
+            closed = tag.name if tag.kind == "close" else ""
+
+
+def _starts_apart(block: Sequence[Part]) -> set[int]:
+    """Return the indices of the opening tags before which a word may end, by `ElementRows`."""
+    rows = ElementRows()
+    for index, part in enumerate(block):
+        if part.kind == "open":
+            rows.open(index, part.name)
+        elif part.kind == "close":
+            rows.close(part.name)
+        elif part.kind == "untouched":
+            rows.text(has_word=True)
+        elif part.kind == "text" and unescape(part.raw).strip():
+            rows.text(has_word=has_word(part.raw))
+    return rows.starts_apart()
 
 
 def _part(event: Event, raw: str) -> Part:

@@ -29,11 +29,10 @@ _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")
 # A `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
-# Elements whose content has no markup, up to their own closing tags. ASCII, because "\u017f" is no "s" here.
-_RAW_ENDS = {
-    name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
-    for name in ("iframe", "noembed", "noframes", "style", "textarea", "title", "xmp")
-}
+# Elements whose content has no markup, up to their own closing tags. `script` has rules of its own.
+RAW_TEXTS = frozenset({"iframe", "noembed", "noframes", "style", "textarea", "title", "xmp"})
+# ASCII, because "\u017f" is no "s" here.
+_RAW_ENDS = {name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII) for name in RAW_TEXTS}
 _SCRIPT_MARK = re.compile(r"<!--(?!-*>)|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
 # The attributes that are read.
 _READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content", "type"})

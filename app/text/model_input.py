@@ -1,11 +1,12 @@
 """What a model reads in place of no-break spaces and soft hyphens, and which spaces its translation gets.
 
-The training data has plain spaces only, and no soft hyphen or zero-width space (`model/text_cleaning.py`). So the model
-reads a plain space where the text has a no-break or other wide space between two visible characters, alone or with one
-plain space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
-layout. U+3000 next to a Chinese, Japanese or Korean letter stays, too, because it does not separate words.
+The training data has plain spaces only, and no character of INVISIBLE (`model/text_cleaning.py`). So the model reads a
+plain space where the text has a no-break or other wide space between two visible characters, alone or with one plain
+space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
+layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
-A translation gets the text's space between two words, or a word and a mark, that are neighbours in the text, too.
+A translation gets the text's space between two words, or a word and a punctuation mark, if they are neighbours in the
+text, too.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 # Soft hyphen, zero-width space, word joiner and byte order mark. The joiners U+200C and U+200D are not among them,
-# because emoji and several scripts need them.
+# because emoji and several scripts need them. Marks of writing direction are not among them, although the training data
+# lacks them, because they decide in which order a reader sees the words.
 INVISIBLE = frozenset("\u00ad\u200b\u2060\ufeff")
 _IDEOGRAPHIC_SPACE = "\u3000"
 _WIDE_SPACES = frozenset("\u00a0\u202f\u205f" + "".join(map(chr, range(0x2000, 0x200B))) + _IDEOGRAPHIC_SPACE)
+_SPACE = re.compile(f"[ {''.join(_WIDE_SPACES)}]")
 _SPECIAL = re.compile(f"[{''.join(INVISIBLE | _WIDE_SPACES)}]")
 # A wide and a plain space, as editors of web pages write two spaces.
 _PAIR = re.compile(f"(?<=\\S)(?: [{''.join(_WIDE_SPACES)}]|[{''.join(_WIDE_SPACES)}] )(?=\\S)")
-_COLLAPSED = frozenset(" \t\n\r\f")
-_COLLAPSED_RUN = re.compile(r"[ \t\n\r\f]+")
-_REPEATED = re.compile(r"[ \t\n\r\f]{2}")
+# A run of these counts as one space in markup.
+ASCII_SPACES = " \t\n\r\f"
+_ASCII_RUN = re.compile(f"[{ASCII_SPACES}]+")
+_REPEATED = re.compile(f"[{ASCII_SPACES}]{{2}}")
 
 
 class ModelInput(NamedTuple):
@@ -46,12 +50,12 @@ def model_input(text: str, *, collapses_spaces: bool = False) -> ModelInput:
     """Return a text as the model reads it. collapses_spaces: whether a run of ASCII white space is one space."""
     is_special = not text.isascii() and _SPECIAL.search(text) is not None
     if not is_special and not (collapses_spaces and _REPEATED.search(text)):
-        written = _COLLAPSED_RUN.sub(" ", text) if collapses_spaces else text
+        written = _ASCII_RUN.sub(" ", text) if collapses_spaces else text
         return ModelInput(written, written, range(len(text)))
     kept: list[int] = []
     is_cut = False  # whether a character after the last kept one is dropped
     for index, character in enumerate(text):
-        is_repeated = bool(kept) and character in _COLLAPSED and text[kept[-1]] in _COLLAPSED
+        is_repeated = bool(kept) and character in ASCII_SPACES and text[kept[-1]] in ASCII_SPACES
         if character in INVISIBLE or (is_repeated and (collapses_spaces or is_cut)):
             is_cut = True
         else:
@@ -59,7 +63,7 @@ def model_input(text: str, *, collapses_spaces: bool = False) -> ModelInput:
             is_cut = False
     written = "".join(text[index] for index in kept)
     if collapses_spaces:
-        written = _COLLAPSED_RUN.sub(" ", written)
+        written = _ASCII_RUN.sub(" ", written)
     if paired := {match.start() + match.group().index(" ") for match in _PAIR.finditer(written)}:
         kept = [index for place, index in enumerate(kept) if place not in paired]
         written = "".join(each for place, each in enumerate(written) if place not in paired)
@@ -92,9 +96,10 @@ def _is_wide(character: str) -> bool:
 
 
 def with_written_spaces(source: str, written: str, translation: str) -> str:
-    """Return the translation with the wide spaces of the text. The length stays.
+    """Return the translation with the wide spaces of the text. The length stays, and so do wide spaces.
 
     If two neighbours stand side by side more often in the translation than in the text, the last space counts again.
+    A second call changes nothing.
     source, written: as in `ModelInput`.
     """
     if source == written:
@@ -106,18 +111,19 @@ def with_written_spaces(source: str, written: str, translation: str) -> str:
     num_used: Counter[tuple[str, str]] = Counter()
     for position, neighbours in _spaces(translation):
         if known := spaces.get(neighbours):
-            characters[position] = known[min(num_used[neighbours], len(known) - 1)]
+            if translation[position] == " ":
+                characters[position] = known[min(num_used[neighbours], len(known) - 1)]
             num_used[neighbours] += 1
     return "".join(characters)
 
 
 def _spaces(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the position and the neighbours of each plain space between two visible characters.
+    """Yield the position and the neighbours of each single space, plain or wide, between two visible characters.
 
     The neighbours are composed (NFC), as the model writes them.
     """
     position = 0
-    for before, after in pairwise(text.split(" ")):
+    for before, after in pairwise(_SPACE.split(text)):
         position += len(before)
         if before and after:
             yield position, (_composed(_last_token(before)), _composed(_first_token(after)))

@@ -36,7 +36,7 @@ from app.text.language_codes import separator
 from app.text.model_input import ModelInput, model_input
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
-from app.text.protected_spans import overlaps, protected_spans
+from app.text.protected_spans import closed_shortcodes, overlaps, protected_spans
 from app.text.segmentation import Offsets, Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import SegmentTranslation, SourceSegment, shift_positions, with_number_placeholders
 from app.text.tags import Tag, partners
@@ -92,10 +92,12 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     hits: list[GlossaryHit] = []
     parts: list[str | Block] = []
     expanded_terms: list[Mapping[str, ExpandedTerm]] = []
+    texts = (part.text for part in document.parts if isinstance(part, Block))
+    closed = frozenset[str]().union(*map(closed_shortcodes, texts))
     for part in document.parts:
         if isinstance(part, Block):
             candidates = options.find_terms(part.text)
-            protected, replaced = _protect_spans(part, candidates, is_markup=document.is_markup)
+            protected, replaced = _protect_spans(part, candidates, closed, is_markup=document.is_markup)
             expanded_terms.append(
                 find_expandable_terms(part, protected, candidates, replaced) if replaced else {}
             )
@@ -106,14 +108,14 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
 
 
 def _protect_spans(
-    block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
+    block: Block, hits: Sequence[GlossaryHit], closed: Collection[str], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
     """Return the block with placeholders for its protected spans, formulas and terms, and the terms.
 
-    The spans of the returned terms are positions in the document. A term is returned, but not replaced, if a tag inside
-    it has its partner outside.
+    closed: the names for which `[name]` is a shortcode. The spans of the returned terms are positions in the document.
+    A term is returned, but not replaced, if a tag inside it has its partner outside.
     """
-    protected = protected_spans(block.text)
+    protected = protected_spans(block.text, closed)
     if not (protected or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}

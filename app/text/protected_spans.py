@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from unicodedata import category
 
 from app.text.scripts import UNSPACED
@@ -38,12 +38,13 @@ _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
 # `[sic]` is text, so a shortcode has an attribute or is a closing one.
 _SHORTCODE = re.compile(
     r"\[(?:"
-    r"/(?P<closed>[A-Za-z][\w\-]{0,63}+)"
+    r"/[A-Za-z][\w\-]{0,63}+"
     r"|[A-Za-z][\w\-]{0,63}+"
     r"(?>(?:\s++[A-Za-z][\w:\-]*+=(?:\"[^\"\[\]]*+\"|'[^'\[\]]*+'|[^\s\"'\[\]]++))+)\s*+/?"
     r")\]"
 )
 _OPENING_SHORTCODE = re.compile(r"\[([A-Za-z][\w\-]{0,63}+)\]")
+_CLOSING_SHORTCODE = re.compile(r"\[/([A-Za-z][\w\-]{0,63}+)\]")
 # None of these contains its own beginning, so that a text with many beginnings takes linear time.
 _MERGE_FIELD = re.compile(
     r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{0,63}+%%"
@@ -78,13 +79,21 @@ _BRACES = re.compile(r"[{}]")
 _SIGILS = frozenset("$%#@")
 
 
-def protected_spans(text: str) -> list[Span]:
-    """Return all protected spans, in order. Overlapping and nested spans are merged."""
+def closed_shortcodes(text: str) -> frozenset[str]:
+    """Return the name of each `[/name]` in a text."""
+    return frozenset(match[1] for match in _CLOSING_SHORTCODE.finditer(text))
+
+
+def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Span]:
+    """Return all protected spans, in order. Overlapping and nested spans are merged.
+
+    closed: the names for which `[name]` is a shortcode; None for the `closed_shortcodes` of the text.
+    """
     if not _HINT.search(text):
         return []
     spans = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
     spans += (Span(*match.span()) for match in _MERGE_FIELD.finditer(text))
-    spans += _shortcodes(text)
+    spans += _shortcodes(text, closed_shortcodes(text) if closed is None else closed)
     spans += _brace_spans(text)
     spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
@@ -118,12 +127,9 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
     return last >= 0 and span.start < others[last].end
 
 
-def _shortcodes(text: str) -> Iterator[Span]:
-    """Yield the shortcodes, with those that only their closing ones distinguish from text in brackets."""
-    closed = set()
-    for match in _SHORTCODE.finditer(text):
-        closed.add(match["closed"])
-        yield Span(*match.span())
+def _shortcodes(text: str, closed: Collection[str]) -> Iterator[Span]:
+    """Yield the shortcodes. closed: the names for which `[name]` is one."""
+    yield from (Span(*match.span()) for match in _SHORTCODE.finditer(text))
     if closed:
         yield from (Span(*match.span()) for match in _OPENING_SHORTCODE.finditer(text) if match[1] in closed)
 

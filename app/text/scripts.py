@@ -10,6 +10,7 @@ UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
+_IN_UNSPACED = re.compile(f"[{UNSPACED}]")
 # The same without Korean, which has spaces between words, and without digits and currencies.
 _WITHOUT_SPACES = re.compile(
     r"[\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3"
@@ -21,3 +22,8 @@ _WITHOUT_SPACES = re.compile(
 def is_unspaced(character: str) -> bool:
     """Whether a character belongs to a script without spaces between words."""
     return character > "\u0e00" and _WITHOUT_SPACES.match(character) is not None
+
+
+def in_unspaced(character: str) -> bool:
+    """Whether a character is in UNSPACED, which has Korean too."""
+    return _IN_UNSPACED.match(character) is not None

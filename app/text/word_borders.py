@@ -8,13 +8,21 @@ from __future__ import annotations
 import re
 from html import unescape
 
-from app.text.scripts import UNSPACED
+from app.text.scripts import in_unspaced
 
 # Characters of a text that are read at its edge. If smaller, a character reference may be cut.
 _MAX_READ = 64
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 _LETTERS_AT_START = re.compile(r"[^\W\d_]*+")
-_ENDS = frozenset(".!?:)")
+# The end of a text with marks after its last word. French has a space before some of them. A mark without a word before
+# it may belong to the next text.
+_MARKS_AT_END = re.compile(
+    r"[^\W_](?P<marks>(?:\s?[.!?:;\u2026%\u2030\u00b0)\]}\u2122\u00ae\u00a9$\u20ac\u00a3\u00a5\u00bb\u203a\u3002\uff01\uff1f]"
+    r"|[\"\u201c\u201d+#*])+)\Z"
+)
+# Brackets, quotation marks, Spanish marks and currencies that may stand before the first word of a text.
+_MARKS_AT_START = re.compile(
+    r"[(\[\"\u201c\u201d\u201e\u2018\u201a\u00ab\u2039\u00bf\u00a1$\u20ac\u00a3\u00a5]*+"
+)
 
 
 def may_end_word(name: str) -> bool:
@@ -22,23 +30,31 @@ def may_end_word(name: str) -> bool:
     return name in {"a", "span"} or "-" in name
 
 
+def has_word(text: str) -> bool:
+    """Whether a text has a letter or digit. text: with its character references."""
+    return any(map(str.isalnum, unescape(text)))
+
+
 def is_word_border(before: str, after: str, name: str) -> bool:
     """Whether a word ends between two elements of this name. before, after: the text with its character references.
 
     No word ends before a lower-case letter, within a number, between capitals and a digit, or beside a single letter of
-    a word in capitals.
+    a word in capitals. Marks at the end of the first text and at the start of the second do not change this.
     """
     left, right = _edges(before, after)
+    ended = _MARKS_AT_END.search(left)
+    left = left[: ended.start("marks")] if ended else left
+    right = right[_end(_MARKS_AT_START, right) :]
     last, first = left[-1:], right[:1]
-    if not first.isalnum() or first.islower():
+    if not (last.isalnum() and first.isalnum()) or first.islower():
         return False
-    if not last.isalnum():
-        return last in _ENDS and first.isalpha()
     left_word, right_word = _letters(left[::-1]), _letters(right)
     if first.isdigit():
-        return last.isalpha() and not left_word.isupper()
+        return last.isalpha() and not left_word.isupper() and ended is None
     if not first.isupper():
-        return name != "span"  # The script has no capitals, so a span may end within a word.
+        return (
+            name != "span" or ended is not None
+        )  # The script has no capitals, so a span may end within a word.
     if not right_word.isupper():
         return True
     return not (len(right_word) == 1 and (last.isupper() or last.isdigit())) and not (
@@ -49,13 +65,18 @@ def is_word_border(before: str, after: str, name: str) -> bool:
 def is_between_words(before: str, after: str) -> bool:
     """Whether both texts have a word at the place where they meet, in scripts with spaces between words."""
     left, right = _edges(before, after)
-    return all(each.isalnum() and not _UNSPACED.match(each) for each in (left[-1:], right[:1]))
+    return all(each.isalnum() and not in_unspaced(each) for each in (left[-1:], right[:1]))
 
 
 def _letters(text: str) -> str:
     """The letters at the start of a text."""
-    match = _LETTERS_AT_START.match(text)
-    return match.group() if match else ""
+    return text[: _end(_LETTERS_AT_START, text)]
+
+
+def _end(pattern: re.Pattern[str], text: str) -> int:
+    """Where the pattern's match at the start of a text ends; 0 without a match."""
+    match = pattern.match(text)
+    return match.end() if match else 0
 
 
 def _edges(before: str, after: str) -> tuple[str, str]:

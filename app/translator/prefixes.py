@@ -28,6 +28,11 @@ def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     return plain if job.segment.with_written_spaces(plain) == text else text
 
 
+def has_placeholder(prefix: str, job: SegmentJob, encoded: Encoded) -> bool:
+    """Whether the prefix has the contents of one of the source's placeholders. encoded: the part's source."""
+    return _with_spans(prefix, job, encoded) != prefix
+
+
 def _with_spans(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     remaining: dict[str, list[str]] = {}
     for span in reversed(encoded.verbatim_spans):

@@ -34,7 +34,7 @@ from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
-from app.translator.prefixes import as_model_text
+from app.translator.prefixes import has_placeholder
 
 # The most halvings of a segment. Four give at most 16 parts. If larger, a segment whose output never ends is decoded
 # more often. If smaller, the translation of a long segment may stay cut off.
@@ -227,7 +227,7 @@ class RetryPolicy:
         """
         if job.part_fallbacks or job.best is None:
             return False
-        if job.prefix and as_model_text(job.prefix, job, job.parts[0].encoded) != job.prefix:
+        if job.prefix and has_placeholder(job.prefix, job, job.parts[0].encoded):
             return False
         parts = self._new_parts(
             prepared, job, spans_between_placeholders(job.segment, job.best), prefix=job.prefix

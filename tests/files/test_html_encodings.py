@@ -115,7 +115,8 @@ def test_the_error_of_a_page_without_an_encoding_says_how_to_declare_it() -> Non
     with pytest.raises(FileError) as caught:
         read_file("<p>caf\u00e9".encode("latin-1"), FileFormat.HTML)
     assert str(caught.value) == (
-        "line 1 is not UTF-8 (byte 7 of the file); declare the page's encoding with <meta charset>, or save it as UTF-8"
+        "line 1 is not UTF-8 (byte 7 of the file); "
+        "declare the page's encoding with <meta charset> in the first 1,024 bytes, or save the page as UTF-8"
     )
 
 

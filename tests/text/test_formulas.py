@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from app.text.formulas import find_formulas
 from app.text.glossary import Glossary, Term
 from app.text.html_reader import read_html
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from benchmarks.roundtrip_models import reversed_words
 from tests.text.fake_models import translate_with
 
 HTML = ParseOptions("en", "de", TextFormat.HTML)
@@ -25,7 +28,9 @@ def found(html: str) -> list[str]:
     [
         "H<sub>2</sub>O", "CO<sub>2</sub>", "m<sup>2</sup>", "x<sub>1</sub>", "A<b>4</b>", "21<sup>st</sup>",
         "x<sub>max</sub>", "10m<sup>2</sup>", "2<b>nd</b>", "NaCl<sub>2</sub>", "sin<sup>2</sup>x", "the2<b>nd</b>",
-        "x<sub>i, j</sub>", "km<b>2</b>", "get_x<sub>1</sub>", "<sup>1<b>2</b></sup>",
+        "x<sub>i, j</sub>", "x<sub>i,j</sub><sup>2</sup>", "x<sub>i,j</sub>y<sup>2</sup>", "x<sub>(1)</sub>",
+        "x<sub>i, j</sub><sup>2</sup>", "x<sub>the mean</sub>", "m<sup>2<sup>",
+        "km<b>2</b>", "get_x<sub>1</sub>", "<sup>1<b>2</b></sup>",
     ],
 )  # fmt: skip
 def test_a_formula_is_found_as_a_whole(word: str) -> None:
@@ -47,7 +52,19 @@ def test_a_formula_is_found_as_a_whole(word: str) -> None:
         ("price<sup>1)</sup>", ["1)"]),
         ("price<sup>1, 2</sup>", ["1, 2"]),
         ("price<sup>a,b</sup>", ["a,b"]),
-        ("price<sup>1 for some</sup>", ["1"]),
+        ("price<sup>1 for some</sup>", ["1 for some"]),
+        ("price<sup>see note 1</sup>", ["see note 1"]),
+        ("price<sup>[1]</sup>", ["[1]"]),
+        ("price<sup>(1)</sup>", ["(1)"]),
+        ("price<sup> 1</sup>", [" 1"]),
+        ("price<sup>*</sup>", ["*"]),
+        ("price<sup>[1]</sup><sup>[2]</sup>", ["[1][2]"]),
+        ("price<sup>[<a>1</a>]</sup>,", ["[1]"]),
+        ("price <sup>[1]</sup>", []),
+        ("price,<sup>[1]</sup>", []),
+        ("price<sup>(the net one)</sup>", []),
+        ("price<sup> </sup>", []),
+        ("price<b>[1]</b>", []),
         ("pr<i>ic</i>e<sup>1</sup>", ["1"]),
         ("<b>3</b>words", ["3"]),
         ("<sup>1</sup>Only", ["1"]),
@@ -65,11 +82,15 @@ def test_of_a_word_only_the_mark_is_found(word: str, marks: list[str]) -> None:
     [
         ("The price<sup>1</sup> rises.", f"The price{MARK} rises."),
         ('The price<sup class="n"><a href="#1">1</a></sup> rises.', f"The price{MARK} rises."),
+        ("The price<sup>[1]</sup> rises.", f"The price{MARK} rises."),
+        ('The price<sup id="r"><a href="#1">[1]</a></sup>.', f"The price{MARK}."),
+        ("The price<sup>see note 1</sup> rises.", f"The price{MARK} rises."),
         ("The <b>price</b><sup>1</sup> <i>rises</i>.", f"The price{MARK} rises."),
         ("The <b>price<sup>1</sup></b> rises.", f"The price{MARK} rises."),
         ("It has <b>3</b>new words.", f"It has {MARK} new words."),
         ("It has <b>{n}</b>new words.", f"It has {MARK} new words."),
         ("It is <b>{n}</b>th here.", f"It is {MARK}th here."),
+        ("It has <b>{n}</b>items.", f"It has {MARK} items."),
     ],
 )
 def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str) -> None:
@@ -93,3 +114,8 @@ def test_a_term_beside_letters_keeps_its_element() -> None:
     (segment,) = parsed.segments(bool)
     assert segment.source == "iPhone" + MARK
     assert translate_with(f"iPhone<b>{term}</b>", options).text == f"iPhone<b>{term}</b>"
+
+
+def test_tags_keep_their_order_if_an_element_beside_a_word_overlaps_another_one() -> None:
+    result = translate_with("a<b>{a}<i></b></i>b dog", HTML, reversed_words).text
+    assert re.findall(r"<[^<>]*>", result) == ["<b>", "<i>", "</b>", "</i>"]

@@ -153,6 +153,41 @@ def test_composed_and_decomposed_letters_are_equal(form: Literal["NFC", "NFD"]) 
         assert len(found(unicodedata.normalize(form, "École école"), [term], "fr")) == 1
 
 
+@pytest.mark.parametrize(
+    "source", ["\ufeffmail box", "mail \u00ad box", "\u2060mail box", "mail box\u200b", "mail \u00adbox"]
+)
+def test_a_term_is_found_without_its_invisible_characters(source: str) -> None:
+    terms = [Term(source, "post")]
+    assert found("A mail box is red.", terms) == [("mail box", "post")]
+    assert found("Mail box", terms) == [("Mail box", "Post")]
+
+
+@pytest.mark.parametrize(
+    ("text", "surface"),
+    [
+        ("the weath\u200ber\u200b is good", "weath\u200ber"),
+        ("the \ufeffweather is good", "weather"),
+        ("the mail \u00adbox is red", "mail \u00adbox"),
+        ("the mail \u00ad box is red", "mail \u00ad box"),
+    ],
+)
+def test_a_text_may_have_invisible_characters_in_a_term(text: str, surface: str) -> None:
+    assert [each for each, _ in found(text, [Term("weather", "Wetter"), Term("mail box", "Post")])] == [
+        surface
+    ]
+
+
+@pytest.mark.parametrize("source", ["\u00ad", "\u200b \ufeff"])
+def test_a_term_of_invisible_characters_matches_nothing(source: str) -> None:
+    assert found("a \u00ad box\u200b \ufeff", [Term(source, "x"), Term("box", "Kiste")]) == [("box", "Kiste")]
+
+
+def test_a_translation_needs_no_invisible_characters_of_a_term() -> None:
+    hits = list(Glossary([Term("mail", "\u2060Po\u00adst")], "en").hits("the mail"))
+    assert missing_terms(hits, "die Post", "de") == []
+    assert missing_terms(hits, "der Brief", "de") == hits
+
+
 def test_short_words_have_no_endings() -> None:
     assert found("as is", [Term("a", "x"), Term("i", "y")]) == []
 

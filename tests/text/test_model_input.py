@@ -99,6 +99,8 @@ def test_positions_are_those_of_the_text(text: str, collapses_spaces: bool) -> N
         ("5\u00a0% of it", "davon 5 %.", "davon 5\u00a0%."),
         ("the\u00a0house", "das Haus", "das Haus"),
         ("10\u00a0km and 10 km", "10 km und 10 km und 10 km", "10\u00a0km und 10 km und 10 km"),
+        ("10\u00a0km and 10 km", "10\u00a0km et 10\u00a0km", "10\u00a0km et 10\u00a0km"),
+        ("10 km and 10\u00a0km", "10 km und 10 km", "10 km und 10\u00a0km"),
         ("10\u00a0km and 5 km", "5 km und 10 km", "5 km und 10\u00a0km"),
         ("cafe\u0301\u00a0Anna", "caf\u00e9 Anna", "caf\u00e9\u00a0Anna"),
         ("10\u00a0km", "10  km", "10  km"),
@@ -107,7 +109,10 @@ def test_positions_are_those_of_the_text(text: str, collapses_spaces: bool) -> N
 )
 def test_a_space_comes_back_between_the_same_neighbours(text: str, translation: str, expected: str) -> None:
     source, written, _ = model_input(text)
-    assert with_written_spaces(source, written, translation) == expected
+    found = with_written_spaces(source, written, translation)
+    assert found == expected
+    # A pivot repairs a translation twice.
+    assert with_written_spaces(source, written, found) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,10 +138,37 @@ def test_a_translation_has_plain_spaces_and_no_soft_hyphens(markup: str, expecte
         "A mark \ufeff in it",
         "<b>The</b> weath&shy;er <i>is</i> <u>good&nbsp;and</u>&nbsp;warm",
         "THE WEATH&shy;ER IS&nbsp;GOOD",
+        "The m\u00fcller&nbsp; house",
+        "The m\u00fcller &nbsp;<b>house</b>",
+        "<p>One \u200b two <b>three</b></p>",
+        "<p>One&nbsp; two <b>three</b> four</p>",
+        "One \u200b<i> three</i>",
+        "One \u200b <b> two</b> three",
     ],
 )
 def test_a_copy_keeps_every_character(markup: str) -> None:
     assert translate_with(markup, HTML, copied).text == markup
+
+
+def test_a_soft_hyphen_after_a_tag_stays_in_its_word() -> None:
+    text = "<b>agri</b>&shy;cultural \u200b<i> \u200bland</i>"
+    assert translate_with(text, HTML, copied).text == "<b>agri&shy;cultural</b> \u200b\u200b<i> land</i>"
+
+
+@pytest.mark.parametrize(
+    "text", ["M\u00fcller\u00a0 house", "the \u00a0house is", "a \u200b b\u00ad\u00a0 c"]
+)
+def test_a_copy_of_plain_text_keeps_every_character(text: str) -> None:
+    assert translate_with(text, PLAIN, copied).text == text
+
+
+@given(PARTS)
+def test_a_copy_of_any_plain_text_is_the_text(text: str) -> None:
+    assert translate_with(text, ParseOptions("en", "en"), copied).text == text
+
+
+def test_a_copy_has_one_space_for_a_run_of_ascii_white_space_in_markup() -> None:
+    assert translate_with("One  two\n \u200b three", HTML, copied).text == "One two  \u200b three"
 
 
 def test_characters_outside_of_a_sentence_stay() -> None:

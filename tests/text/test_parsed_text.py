@@ -349,3 +349,9 @@ def test_every_segment_needs_a_translation() -> None:
     parsed_text = parse_text("One. Two.", PLAIN)
     with pytest.raises(ValueError, match="1 translations for 2 segments"):
         parsed_text.finish(parsed_text.segments(lambda _source: True), [SegmentTranslation("x")])
+
+
+def test_a_shortcode_and_its_end_may_be_in_different_blocks() -> None:
+    parsed = parse_text("<p>[box]</p><p>Some [sic] text</p><p>[/box]</p>", HTML)
+    assert [segment.source for segment in parsed.segments(bool)] == ["Some [sic] text"]
+    assert parsed.prose.split() == ["Some", "[sic]", "text"]

@@ -166,14 +166,13 @@ def test_numbers_are_kept_and_written_as_in_the_target_language(tokenizer: Token
         assert not segment.changed_numbers
 
 
-def test_the_pivot_has_plain_spaces_and_numbers_as_its_language_writes_them(
-    tokenizer: Tokenizer,
-) -> None:
+def test_the_pivot_has_plain_spaces_and_numbers_of_its_language(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     text = "Anna sees 10\u00a0{unit} and 777,123,456\u00a0cats\u00a0to\u00adday."
     assert pivoted(text).text == "Anna sees 10\u00a0{unit} and 777.123.456\u00a0cats\u00a0today."
     assert pivoted.first.sources == [f"Anna sees 10 {SYMBOL} and 777,123,456 cats today."]
     assert pivoted.last.sources == [f"Anna sees 10 {SYMBOL} and 777 123 456 cats today."]
+    assert pivoted("It is 10\u00a0km and 10 km.").text == "It is 10\u00a0km and 10 km."
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -8,6 +8,7 @@ import pytest
 
 from app.text.glossary import Glossary, Term
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from app.text.segments import Fallback
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Encoded, Tokenizer
 from app.translator.jobs import SegmentJob
 from app.translator.languages import ResolvedLanguage
@@ -117,3 +118,16 @@ def test_parts_around_placeholders_never_repeat_one_of_the_prefix(tokenizer: Tok
     translation = script("Anna draws {a} and {b}.", target_prefixes=("Anna draws {a}",))
     assert translation.text == "Anna draws {a} {b}."
     assert len(script.sources) == 1
+
+
+def test_a_no_break_space_in_the_prefix_keeps_the_parts_around_a_lost_placeholder(
+    tokenizer: Tokenizer,
+) -> None:
+    """The scripted model returns only the beginning of a source with a placeholder."""
+    script = ScriptedTranslator(tokenizer, lambda source: "Anna sees" if A in source else source)
+    for space in " \u00a0":
+        translation = script(
+            f"Anna{space}sees {{name}} and nobody sees it.", target_prefixes=(f"Anna{space}sees",)
+        )
+        assert translation.text == f"Anna{space}sees {{name}} and nobody sees it."
+        assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
