@@ -127,8 +127,8 @@ def problems_of(found: list[NamedKeys]) -> list[str]:
 def _entry(number: int, name: str, table: Any, problems: list[str]) -> NamedKeys | None:
     """The keys of one table; None if it has problems, which are appended to `problems`.
 
-    number: the place among the file's top-level entries, from 1. It stands for a name that may be a key. The name of a
-    table without a known field may be one: TOML reads an unquoted key with a dot as a table and its field.
+    number: the place among the file's top-level entries, from 1. It replaces a name that may be an API key: TOML reads
+    an unquoted `abc.def` as the table `abc` with the field `def`.
     """
     if not _NAME.fullmatch(name):
         problems.append(

@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         description="seconds after SIGTERM during which requests are still accepted while /readyz returns 503",
     )
     drain_timeout_s: float = Field(
-        25.0, ge=0, description="seconds after the drain delay until requests that are still running get 503"
+        25.0, ge=0, description="seconds after the drain delay for requests to end and responses to be read"
     )
 
     bundle: Path | None = Field(

@@ -1,8 +1,9 @@
 """Compare the server of another checkout with this one's over HTTP, on the same bundle, in turns.
 
-So it shows what a series of changes costs. Both servers have the same core, and the load tester has another one. In a
-turn, closed-loop clients load one server and then the other. They send sentences of 2 to 58 words. Nothing comes from a
-cache. The other checkout must have its own environment (`make serve` there). Both must be able to read the bundle.
+The ratio shows what the commits between the two cost. Both servers have the same core, and the load tester has another
+one. In a turn, closed-loop clients load one server and then the other. They send sentences of 2 to 58 words. Nothing
+comes from a cache. The other checkout must have its own environment (`make serve` there). Both must be able to read the
+bundle.
 
     python -m benchmarks.two_checkouts --other FOLDER --python .venv/bin/python \
         --output benchmarks/results/two_checkouts.json

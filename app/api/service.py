@@ -163,11 +163,8 @@ class Service:
         if not self.num_inflight:
             collect_if_grown()
 
-    async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is in progress. Returns False if timeout_s passes first."""
-        if not self.num_inflight:
-            return True
-        self._no_inflight.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._no_inflight.wait(), timeout_s)
-        return not self.num_inflight
+    async def drained(self) -> None:
+        """Wait until no request is in progress."""
+        while self.num_inflight:
+            self._no_inflight.clear()
+            await self._no_inflight.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
 import ssl
@@ -21,6 +22,7 @@ from tests.api.test_stopped_readers import SYSTEM_BYTES, unread_connection
 SHORT_S = 1.0
 BODY_BYTES = 400_000
 PART_BYTES = 60_000  # the last part of a body also has the request that follows it
+POST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n"
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
 TOO_LARGE = b"content-length: 400000\r\n"
@@ -39,6 +41,22 @@ def server(echo_command: list[str]) -> Iterator[ServerProcess]:
         yield process.ready()
 
 
+@pytest.fixture(scope="module")
+def tls_server(
+    echo_command: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerProcess, ssl.SSLContext]]:
+    context, settings = with_tls(tmp_path_factory.mktemp("tls"))
+    settings |= {"max_body_bytes": 100_000, "read_timeout_s": 60}
+    with ServerProcess(echo_command, settings) as process:
+        yield process.ready(), context
+
+
+def with_tls(folder: Path) -> tuple[ssl.SSLContext, dict[str, object]]:
+    """The context of a client, and the settings of a server that it trusts."""
+    certificate, key = make_certificate(folder)
+    return trusting(certificate), {"tls_certificate": certificate, "tls_key": key}
+
+
 def head(version: bytes, headers: bytes) -> bytes:
     return b"POST /v1/translate HTTP/%b\r\nhost: x\r\n%b\r\n" % (version, headers)
 
@@ -54,9 +72,7 @@ def answer_before_the_body(connection: socket.socket, begin: bytes, rest: bytes)
     for start in range(0, len(rest), PART_BYTES):
         connection.sendall(rest[start : start + PART_BYTES])
         time.sleep(0.002)
-    while part := connection.recv(65_536):
-        answer += part
-    return answer
+    return answer + read_all(connection)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +136,7 @@ def test_a_client_that_waits_for_the_end_of_the_response_sends_no_more(server: S
     with server.connect() as connection:
         connection.settimeout(30)  # less than read_timeout_s
         connection.sendall(head(b"1.1", b"connection: close\r\nexpect: 100-continue\r\n" + JSON + TOO_LARGE))
-        answer = b""
-        while part := connection.recv(65_536):
-            answer += part
-    assert answer.startswith(b"HTTP/1.1 413 ")
+        assert read_all(connection).startswith(b"HTTP/1.1 413 ")
 
 
 def test_the_rest_of_a_body_has_a_time_limit(echo_command: list[str]) -> None:
@@ -138,18 +151,65 @@ def test_the_rest_of_a_body_has_a_time_limit(echo_command: list[str]) -> None:
         assert server.metric("transduce_http_request_read_timeouts_total") == 1
 
 
+@pytest.mark.parametrize(
+    ("begin", "rest"),
+    [
+        (TOO_LARGE + b"\r\n", b" " * BODY_BYTES),
+        (SMALL_ENOUGH + b"\r\n" + CHUNKED_BODY[:200_000], CHUNKED_BODY[200_000:]),
+    ],
+    ids=["too large", "too large in chunks"],
+)
 def test_with_tls_a_client_that_sends_its_whole_body_first_gets_the_refusal(
-    echo_command: list[str], tmp_path: Path
+    tls_server: tuple[ServerProcess, ssl.SSLContext], begin: bytes, rest: bytes
 ) -> None:
-    certificate, key = make_certificate(tmp_path)
-    settings: dict[str, object] = {"tls_certificate": certificate, "tls_key": key, "max_body_bytes": 100_000}
-    with ServerProcess(echo_command, settings) as server:
-        server.ready()
-        context: ssl.SSLContext = trusting(certificate)
-        with context.wrap_socket(server.connect(), server_hostname="127.0.0.1") as connection:
-            begin = head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE)
-            answer = answer_before_the_body(connection, begin, b" " * BODY_BYTES)
-    assert answer.split(b" ")[1] == b"413"
+    server, context = tls_server
+    with context.wrap_socket(server.connect(), server_hostname="127.0.0.1") as connection:
+        begin = POST + b"connection: close\r\n" + JSON + begin
+        assert answer_before_the_body(connection, begin, rest).split(b" ")[1] == b"413"
+
+
+def test_with_tls_a_client_that_waits_for_the_end_of_the_response_sends_no_more(
+    tls_server: tuple[ServerProcess, ssl.SSLContext],
+) -> None:
+    server, context = tls_server
+    with context.wrap_socket(server.connect(), server_hostname="127.0.0.1") as connection:
+        connection.settimeout(30)  # less than read_timeout_s
+        connection.sendall(head(b"1.1", b"connection: close\r\nexpect: 100-continue\r\n" + JSON + TOO_LARGE))
+        assert read_all(connection).startswith(b"HTTP/1.1 413 ")
+
+
+def test_with_tls_the_rest_of_a_body_has_a_time_limit(echo_command: list[str], tmp_path: Path) -> None:
+    context, settings = with_tls(tmp_path)
+    settings |= {**SETTINGS, "read_timeout_s": SHORT_S}
+    with (
+        ServerProcess(echo_command, settings) as server,
+        context.wrap_socket(server.ready().connect(), server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall(head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE))
+        assert read_all(connection).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises(OSError, match=r"Broken pipe|reset|EOF"):  # noqa: PT012 - the loop ends with the error
+            for _ in range(200):  # for less time than the event loop gives to the end of TLS
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "next_request", [b"content-length: 10\r\n\r\n", b""], ids=["no body", "half a header"]
+)
+def test_a_request_that_arrives_with_the_rest_of_a_refused_one_has_a_time_limit(
+    echo_command: list[str], next_request: bytes
+) -> None:
+    settings: dict[str, object] = {**SETTINGS, "read_timeout_s": SHORT_S, "keep_alive_s": 1000}
+    with ServerProcess(echo_command, settings) as server, server.ready().connect() as connection:
+        connection.sendall(head(b"1.1", JSON + TOO_LARGE) + b" " * (BODY_BYTES - 100))
+        answer = connection.recv(65_536)
+        while not answer.endswith(b"}"):
+            answer += connection.recv(65_536)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        connection.sendall(b" " * 100 + POST + JSON + next_request)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+        assert server.metric("transduce_http_request_read_timeouts_total") == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -158,8 +218,7 @@ def test_a_drain_waits_for_a_slow_download(echo_command: list[str], scheme: str,
     context: ssl.SSLContext | None = None
     settings: dict[str, object] = {}
     if scheme == "https":
-        certificate, key = make_certificate(tmp_path)
-        context, settings = trusting(certificate), {"tls_certificate": certificate, "tls_key": key}
+        context, settings = with_tls(tmp_path)
     with (
         ServerProcess(echo_command, settings) as server,
         begin_download(server.ready(), context) as connection,
@@ -167,10 +226,7 @@ def test_a_drain_waits_for_a_slow_download(echo_command: list[str], scheme: str,
         server.signal()
         server.wait_for("draining")
         time.sleep(CLOSE_TIMEOUT_S * 2)
-        received = b""
-        while part := connection.recv(65_536):
-            received += part
-        assert len(received.partition(b"\r\n\r\n")[2]) == FILE_BYTES
+        assert len(read_all(connection).partition(b"\r\n\r\n")[2]) == FILE_BYTES
         assert server.ended() == 0
 
 
@@ -200,3 +256,11 @@ def begin_download(server: ServerProcess, context: ssl.SSLContext | None = None)
     connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
     assert connection.recv(1) == b"H", "the response begins"
     return connection
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """All data until the server closes."""
+    received = b""
+    while part := connection.recv(65_536):
+        received += part
+    return received

@@ -167,7 +167,7 @@ class FakeConnection:
     def is_quiet(self) -> bool:
         return not self.has_request
 
-    def is_sending(self) -> bool:
+    def is_answering(self) -> bool:
         return False
 
     def make_room(self) -> None:

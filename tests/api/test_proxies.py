@@ -78,7 +78,7 @@ class Idle:
     def is_quiet(self) -> bool:
         return True
 
-    def is_sending(self) -> bool:
+    def is_answering(self) -> bool:
         return False
 
     def make_room(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import Depends, Request, Response
 
+from app.api.http.request_route import RequestRoute
 from tests.api.server_process import ServerProcess
 
 BODY = {"text": "Anna sees the river.", "source": "en", "target": "de"}
@@ -45,3 +47,17 @@ def test_the_openapi_document_describes_the_routes(server: ServerProcess) -> Non
         described = client.get("/openapi.json").json()["paths"]
     assert {"/v1/translate", "/v1/score", "/v1/detect", "/v1/models", "/livez"} <= described.keys()
     assert "requestBody" in described["/v1/translate"]["post"]
+
+
+def test_a_route_has_an_endpoint_that_takes_the_request_only() -> None:
+    async def with_parameter(request: Request, name: str) -> Response:
+        return Response(name)
+
+    async def plain(request: Request) -> Response:
+        return Response()
+
+    RequestRoute("/x", plain)
+    with pytest.raises(TypeError, match="the endpoint of /x must have one parameter"):
+        RequestRoute("/x", with_parameter)
+    with pytest.raises(TypeError, match="no dependencies"):
+        RequestRoute("/x", plain, dependencies=[Depends(plain)])

@@ -139,6 +139,7 @@ def test_the_line_for_metrics_refuses_them_to_callers(
     changes = {f"# {line}": line.replace("#   direct", "  direct")}
     with running(name, tmp_path, server.port, pair, changes) as url, client_of(url, pair) as client:
         assert client.get("/metrics").status_code == 403
+        assert client.get("/%6Detrics").status_code == 403
         assert client.get("/livez").status_code == 200
 
 

@@ -1,10 +1,11 @@
 """uvicorn's HTTP protocol with what it lacks for the end of a connection.
 
-If a client reads nothing of its response for `stall_s`, the connection is cut off.
+If the write buffer of a connection is full and its client reads nothing for `stall_s`, the connection is cut off.
 
 A response may be complete before the request's body has arrived, such as an early 413. If the server closes the
 connection at once, the kernel answers the rest of the body with a reset, and the client may lose the response. So the
-server ends its own side only, reads the rest of the body, drops it, and then closes.
+server ends its own side only, reads the rest of the body, drops it, and then closes. With TLS it closes at once: the
+TLS layer tells the client the end, and drops what still arrives.
 """
 
 from __future__ import annotations
@@ -49,17 +50,12 @@ class ClosingProtocol(PipeliningProtocol):
         self._stop_stall_timer()
         super().resume_writing()
 
-    def is_sending(self) -> bool:
-        """See `Connection.is_sending`."""
+    def is_answering(self) -> bool:
+        """See `Connection.is_answering`."""
         cycle = self._answered
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
-            return True
-        if self.scheme == "http":
-            return self.transport.get_write_buffer_size() > 0
-        try:  # with TLS, the write buffer does not count the bytes that are encrypted and unsent
+        if cycle is None or cycle.response_complete:
             return self._num_undelivered_bytes() > 0
-        except OSError:  # the socket is closed
-            return False
+        return cycle.response_started or not cycle.more_body or self._num_undelivered_bytes() > 0
 
     def _close_after(self, cycle: RequestResponseCycle) -> None:
         """Close the connection when a request has arrived completely and its response is complete.
@@ -76,10 +72,16 @@ class ClosingProtocol(PipeliningProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Send nothing more. The connection is closed at the end of the body, or by the read timer."""
+        """Send nothing more, and drop the rest of the body.
+
+        The end of the body closes the connection. So does a timer, a need for its place, or the end of the server.
+        """
         self._is_lingering = True
-        if self.transport.can_write_eof():  # not with TLS
+        if self.transport.can_write_eof():
             self.transport.write_eof()
+        else:  # with TLS, whose layer drops further data only if reading is not paused
+            self.flow.resume_reading()
+            self.loop.call_soon(self.transport.close)
 
     def _start_stall_timer(self) -> None:
         num_bytes = self._num_undelivered_bytes()
@@ -99,16 +101,22 @@ class ClosingProtocol(PipeliningProtocol):
 
     def _num_undelivered_bytes(self) -> int:
         """Bytes that the client has not received. The kernel may hold megabytes of them."""
-        sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
-        return self.transport.get_write_buffer_size() + int(sent[0])
+        return self.transport.get_write_buffer_size() + self._num_in_kernel(termios.TIOCOUTQ)
 
     def _stop_stall_timer(self) -> None:
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
 
-    def _fileno(self) -> int:
-        return int(self.transport.get_extra_info("socket").fileno())
+    def _num_in_kernel(self, request: int) -> int:
+        """Bytes in a buffer of the kernel: TIOCOUTQ for undelivered ones, FIONREAD for unread ones."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is None:  # with TLS, just before `connection_lost`
+            return 0
+        try:
+            return int(struct.unpack("i", fcntl.ioctl(connection.fileno(), request, bytes(4)))[0])
+        except OSError:  # the socket is closed
+            return 0
 
 
 class _HeldTransport(asyncio.Transport):

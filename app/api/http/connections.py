@@ -58,8 +58,8 @@ class Connection(Protocol):
     def is_quiet(self) -> bool:
         """Whether no byte of a request has arrived and no byte of an answer is unsent."""
 
-    def is_sending(self) -> bool:
-        """Whether a response has begun of which a part is unsent."""
+    def is_answering(self) -> bool:
+        """Whether a request has arrived whose response is incomplete, or the client has not received all bytes."""
 
     def make_room(self) -> None:
         """Close, so that another connection can be admitted."""
@@ -129,10 +129,10 @@ class ConnectionTable:
             len(served.members) - num_idle, num_idle, len(self._reserve.members), served.max_members
         )
 
-    def is_sending(self) -> bool:
-        """Whether any connection is sending a response."""
+    def is_answering(self) -> bool:
+        """Whether any connection is answering a request."""
         members = (*self._served.members, *self._reserve.members)
-        return any(connection.is_sending() for connection in members)
+        return any(connection.is_answering() for connection in members)
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
         """Add a new connection. Returns what it may do, and the idle connections of its group, which include it.

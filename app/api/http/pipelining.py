@@ -58,7 +58,8 @@ class PipeliningProtocol(HttpToolsProtocol):
         self._hang_up_timer = None
         if not self.pipeline or self.transport.is_closing():
             return
-        if has_hung_up(self.transport.get_extra_info("socket")):
+        connection = self.transport.get_extra_info("socket")
+        if connection is None or has_hung_up(connection):  # None with TLS, just before `connection_lost`
             self.transport.close()
         else:
             self._expect_hang_up()

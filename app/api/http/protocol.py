@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
-A request must arrive completely within `read_timeout_s` of its first byte. The first byte of a connection must arrive
-within the same time of the connection. Otherwise the server closes the connection. This stops clients that send
+A request must arrive completely within `read_timeout_s` of its first byte. The first byte must arrive within
+`read_timeout_s` after the connection is made. Otherwise the server closes the connection. This stops clients that send
 nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
 idle connection between requests. The server closes an idle connection only to make room for another one, after the
 keep-alive time, or when it shuts down. It buffers at most 64 KiB and the current message for a client. If these buffers
@@ -14,7 +14,6 @@ second parser then reads the same header without the offer, and after it the bod
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import termios
 from collections.abc import Callable
@@ -88,7 +87,7 @@ class BoundedProtocol(ClosingProtocol):
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None
         self._is_silent = True  # whether no byte has arrived
-        self._has_arrived = False  # whether the last data completed a request
+        self._has_arrived = False  # whether the last data ended with a complete request
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
         self._on_disconnect: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
@@ -133,7 +132,8 @@ class BoundedProtocol(ClosingProtocol):
         """Count the bytes of an incomplete header, and feed the parser."""
         if self.transport.is_closing():
             return
-        begins_request = self._is_silent or (self._read_timer is None and self._is_idle())
+        if self._is_silent:  # the time of the first request begins
+            self._stop_read_timer()
         self._is_silent = self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
@@ -152,8 +152,7 @@ class BoundedProtocol(ClosingProtocol):
         if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
-        if begins_request and not self._has_arrived and not self.transport.is_closing():
-            self._stop_read_timer()
+        if self._read_timer is None and self._must_go_on() and not self.transport.is_closing():
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
@@ -179,6 +178,7 @@ class BoundedProtocol(ClosingProtocol):
         self._idle.pop(self, None)
         self._framing.reset()
         self._is_header_open = True
+        self._has_arrived = False
         self._num_parsed_bytes = self._num_open_bytes = self._num_framing_bytes = 0
         super().on_message_begin()
 
@@ -254,7 +254,7 @@ class BoundedProtocol(ClosingProtocol):
         self._has_arrived = True
         if self._is_lingering:
             self.transport.close()
-        elif not self.cycle.response_complete:
+        else:
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
@@ -271,8 +271,7 @@ class BoundedProtocol(ClosingProtocol):
         """See `Connection.is_quiet`."""
         if self.transport.is_closing():
             return True
-        unread = fcntl.ioctl(self._fileno(), termios.FIONREAD, bytes(4))
-        return not any(unread) and not self.transport.get_write_buffer_size()
+        return not self._num_in_kernel(termios.FIONREAD) and not self.transport.get_write_buffer_size()
 
     def make_room(self) -> None:
         """Close, so that another connection can be admitted. If no request has arrived, send the reason first."""
@@ -287,8 +286,17 @@ class BoundedProtocol(ClosingProtocol):
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Close the connection, because the server ends. A request that has arrived completely is answered first."""
-        if self._read_timer is not None:
+        """Close the connection, because the server ends.
+
+        A request that has arrived completely is answered first. The rest of a body whose response is complete is
+        dropped first.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if self._is_lingering:
+            return
+        if cycle is not None and cycle.response_complete and cycle.more_body:
+            self._linger()
+        elif self._read_timer is not None:
             self._stop_read_timer()
             self.transport.close()
         else:
@@ -304,6 +312,13 @@ class BoundedProtocol(ClosingProtocol):
     def _is_idle(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
+
+    def _must_go_on(self) -> bool:
+        """Whether the rest of a request must arrive. While an earlier request is answered, the rest has no limit."""
+        if self._is_idle():
+            return not self._has_arrived
+        cycle: RequestResponseCycle = self.cycle
+        return cycle is self._answered and cycle.more_body
 
     def _detach_from_scope(self) -> None:
         """Replace the methods in the scope's extension by functions that return their final values.
@@ -339,7 +354,8 @@ class BoundedProtocol(ClosingProtocol):
 
     def _on_read_timeout(self) -> None:
         self._read_timer = None
-        if not self.transport.is_closing():
+        # With TLS, a lingering connection is already closing.
+        if self._is_lingering or not self.transport.is_closing():
             self._metrics.read_timeouts.inc()
             self.transport.abort()
 

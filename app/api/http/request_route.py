@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,6 +19,10 @@ class RequestRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint."""
+        """Return the endpoint. Raises TypeError if it needs more than the request."""
+        if len(inspect.signature(self.endpoint).parameters) != 1 or self.dependencies:
+            raise TypeError(
+                f"the endpoint of {self.path} must have one parameter, the request, and no dependencies"
+            )
         handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
         return handler

@@ -234,17 +234,17 @@ class Server(uvicorn.Server):
         must_end = asyncio.ensure_future(self._must_end.wait())
         await asyncio.wait({drained, must_end}, return_when=asyncio.FIRST_COMPLETED)
         must_end.cancel()
-        drained.cancel()
+        if not drained.cancel() and (error := drained.exception()) is not None:
+            log_event(logger, logging.ERROR, "drain_failed", error=error)
         fields = {"aborted_requests": self._service.num_inflight, "exit_code": self.exit_code}
         log_event(logger, logging.INFO, "drained", fields=dict(fields))
 
     async def _drained(self) -> None:
-        """Wait until no request is in progress and no response is unsent, or drain_timeout_s passes."""
-        limit_s = self._options.drain_timeout_s
+        """Wait until no request is in progress and the clients have their responses, or drain_timeout_s passes."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._service.drained(limit_s)
-                while self._options.table.is_sending():  # noqa: ASYNC110 - no event reports an empty buffer
+            async with asyncio.timeout(self._options.drain_timeout_s):
+                await self._service.drained()
+                while self._options.table.is_answering():  # noqa: ASYNC110 - no event reports an empty buffer
                     await asyncio.sleep(UNSENT_INTERVAL_S)
 
 

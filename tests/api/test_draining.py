@@ -1,0 +1,149 @@
+"""What a drain waits for, and what it leaves open."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import uvloop
+from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
+
+from app.api.http.connections import ConnectionLimits, ConnectionTable
+from app.api.http.protocol import BoundedProtocol
+from app.api.http.server import ServeOptions, Server
+from app.api.http.tls import Tls
+from app.api.service import Service
+from app.observability.metrics import Metrics
+from app.stores.glossaries import GlossaryStore
+from tests.api.certificates import make_certificate, trusting
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.test_closing import PART_BYTES, read_all
+
+LIMITS = ConnectionLimits(read_timeout_s=60, stall_s=60, max_header_bytes=16_384)
+
+
+@asynccontextmanager
+async def serving(
+    app: Any,
+    table: ConnectionTable,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serve an application on this event loop. Yields the port."""
+    config = uvicorn.Config(app, log_config=None, lifespan="off")
+    config.load()
+    make = functools.partial(
+        protocol, config, ServerState(), {}, limits=LIMITS, metrics=Metrics(), table=table
+    )
+    listener = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0, ssl=context)
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+
+
+def test_with_tls_a_connection_without_a_socket_sends_nothing(tmp_path: Path) -> None:
+    """TLS takes the socket from a connection just before the connection is lost. A drain may ask at this moment."""
+    answers: list[tuple[object, bool, bool]] = []
+
+    class Asked(BoundedProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            has_socket = self.transport.get_extra_info("socket") is not None
+            answers.append((has_socket, self.is_answering(), self.is_quiet()))
+            super().connection_lost(exc)
+
+    async def connect() -> None:
+        table = ConnectionTable(8, 8)
+        certificate, key = make_certificate(tmp_path)
+        async with serving(None, table, Asked, Tls(certificate, key).context) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(certificate))
+            writer.close()
+            async with asyncio.timeout(HANG_TIMEOUT_S):
+                while not answers:  # noqa: ASYNC110 - the server ends the connection
+                    await asyncio.sleep(0.01)
+
+    uvloop.run(connect())
+    assert answers == [(False, False, True)]
+
+
+def test_a_request_that_has_arrived_is_answered_before_its_response_begins() -> None:
+    async def ask() -> list[bool]:
+        table, may_answer, has_begun = ConnectionTable(8, 8), asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            has_begun.set()
+            await may_answer.wait()
+            await PlainTextResponse("x")(scope, receive, send)
+
+        async with serving(app, table) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            answers = [table.is_answering()]
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+            await has_begun.wait()
+            answers.append(table.is_answering())
+            writer.write(b"}")
+            async with asyncio.timeout(HANG_TIMEOUT_S):
+                while not table.is_answering():  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+                may_answer.set()
+                assert (await reader.read(65_536)).startswith(b"HTTP/1.1 200 ")
+                while table.is_answering():  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+            writer.close()
+        return answers
+
+    assert uvloop.run(ask()) == [False, False]
+
+
+def test_a_drain_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(ConnectionTable):
+        def is_answering(self) -> bool:
+            raise AttributeError("no socket")
+
+    async def close_engine() -> None:
+        pass
+
+    async def drain() -> None:
+        options = ServeOptions(LIMITS, Failing(8, 8), keep_alive_s=60, drain_delay_s=0, drain_timeout_s=60)
+        service = Service(Metrics(), GlossaryStore(None))
+        server = Server(None, service, options, close_engine=close_engine, reload=lambda: None)
+        await server._drain()
+
+    with caplog.at_level("INFO"):
+        uvloop.run(drain())
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("ERROR", "drain_failed"),
+        ("INFO", "drained"),
+    ]
+    error = caplog.records[0].exc_info
+    assert error is not None
+    assert error[0] is AttributeError
+
+
+def test_in_a_drain_a_client_that_sends_its_whole_body_first_gets_the_refusal(
+    echo_command: list[str],
+) -> None:
+    """The refusal comes while the server ends, and the rest of the body after it."""
+    head = b"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=q\r\n"
+    part = b'--q\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    rest = b"a " * 1_000_000
+    with ServerProcess(echo_command) as server, server.ready().connect() as connection:
+        connection.sendall(head + b"content-length: %d\r\n\r\n" % (len(part) + len(rest)) + part)
+        time.sleep(0.1)  # the server reads the header
+        server.signal()
+        server.wait_for("drained")
+        time.sleep(0.2)  # a server that closes the connection with the response has closed it now
+        for start in range(0, len(rest), PART_BYTES):
+            connection.sendall(rest[start : start + PART_BYTES])
+            time.sleep(0.002)
+        assert read_all(connection).startswith(b"HTTP/1.1 503 ")
+        assert server.ended() == 0
