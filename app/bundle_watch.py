@@ -19,8 +19,9 @@ class BundleWatch:
         """find: returns the folders of all bundles; raises SettingsError."""
         self._find = find
         self._manifests: dict[Path, tuple[Signature, Manifest | None]] = {}
-        # The files of all bundles, by folder: at the last poll, and when a bundle that is not served was last returned.
+        # Each bundle's files at the last poll. Empty if all manifests were served.
         self._last: dict[Path, Signature] = {}
+        # For each folder that is not served: the files of all bundles when `poll` last returned the folder.
         self._tried: dict[Path, dict[Path, Signature]] = {}
 
     async def run(
@@ -50,9 +51,10 @@ class BundleWatch:
     def poll(self, served: Mapping[Path, Manifest]) -> dict[Path, Manifest | None]:
         """Return the manifests that are not served, once all files of their bundles are the same in two calls.
 
-        A manifest that stays unserved is returned again after files of any bundle have changed and then were the same
-        in two calls. It is None if it is invalid. A folder without a manifest is not returned: a new one may
-        follow. served: the manifests of the served models, by folder.
+        A manifest that stays unserved is returned again when its bundle's files have changed and are then the same in
+        two calls, or when another bundle's files have changed and then all bundles' files are the same in two calls. A
+        manifest is None if it is invalid. A folder without a manifest is not returned, because its new manifest may not
+        be written yet. served: the manifests of the served models, by folder.
         """
         self._manifests = {
             folder: self._read(folder, signature)

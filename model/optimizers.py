@@ -14,9 +14,9 @@ from model.muon import Muon
 class Optimizers:
     """Adam of section 5.3 for every parameter. With "muon", Muon updates the matrices inside the layers instead.
 
-    Muon (Jordan et al. 2024, "Muon is Scalable for LLM Training", Liu et al. 2025) makes each update of a matrix
+    Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training") makes each update of a matrix
     orthogonal. Its step is scaled to the size of Adam's, so one learning rate serves both. Embeddings, biases and
-    norms stay with Adam. Weights stay fp32; autocast makes bfloat16 copies for the matrix products.
+    norms stay with Adam. Weights stay fp32; autocast makes bfloat16 copies for the model's products.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Optimizers:
         }
 
     def can_load(self, saved: Mapping[str, Tensor]) -> bool:
-        """Whether `saved` is of the same kind of optimizer for each parameter."""
-        others = {torch.optim.Adam: "momentum_buffer", Muon: "exp_avg"}
+        """Whether no parameter has values in `saved` of the other optimizer than the one that updates it here."""
+        key_of_the_other = {torch.optim.Adam: "momentum_buffer", Muon: "exp_avg"}
         return not any(
-            f"{self._names[id(parameter)]}/{others[type(optimizer)]}" in saved
+            f"{self._names[id(parameter)]}/{key_of_the_other[type(optimizer)]}" in saved
             for optimizer in self._all
             for group in optimizer.param_groups
             for parameter in group["params"]
@@ -71,7 +71,8 @@ class Optimizers:
                 for parameter in group["params"]:
                     prefix = f"{self._names[id(parameter)]}/"
                     values = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
-                    if values:  # a fused Adam on a GPU needs its step count there, too
+                    if values:
+                        # A fused Adam on a GPU needs its step count there, too.
                         optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in values.items()}
 
 

@@ -62,15 +62,15 @@ class ForkedProcess:
         *,
         cwd: Path = ROOT,
         env: Mapping[str, str] | None = None,
-        action: str = "error",
+        warnings_action: str = "error",
     ) -> None:
-        """command: a module and its arguments. action: what is done with each warning, as in `warnings`."""
+        """command: a module and its arguments. warnings_action: what is done with each warning, as in `warnings`."""
         (stdout, child_stdout), (stderr, child_stderr) = (
             CONTEXT.Pipe(duplex=False),
             CONTEXT.Pipe(duplex=False),
         )
         environment = dict(os.environ if env is None else env)
-        arguments = (list(command), str(cwd), environment, action, child_stdout, child_stderr)
+        arguments = (list(command), str(cwd), environment, warnings_action, child_stdout, child_stderr)
         self._process = start_fork(run_module, *arguments)
         child_stdout.close()
         child_stderr.close()
@@ -115,15 +115,15 @@ def run_transduce(
     *arguments: object, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m transduce ARGUMENTS...` in a fork, to its end."""
-    return run_forked("transduce", *arguments, env=env, action="default")
+    return run_forked("transduce", *arguments, env=env, warnings_action="default")
 
 
 def run_forked(
-    *command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None, action: str = "error"
+    *command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None, warnings_action: str = "error"
 ) -> subprocess.CompletedProcess[str]:
     """Run a module with arguments in a fork, to its end."""
     words = [str(word) for word in command]
-    process = ForkedProcess(words, cwd=cwd, env=env, action=action)
+    process = ForkedProcess(words, cwd=cwd, env=env, warnings_action=warnings_action)
     stdout, stderr = process.communicate()
     return subprocess.CompletedProcess(words, process.wait(), stdout, stderr)
 
@@ -138,7 +138,7 @@ def run_module(
     command: list[str],
     folder: str,
     environment: Mapping[str, str],
-    action: str,
+    warnings_action: str,
     stdout: Connection,
     stderr: Connection,
 ) -> None:
@@ -151,6 +151,6 @@ def run_module(
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # TMPDIR may differ from the fork server's
-    warnings.simplefilter(action)  # type: ignore[arg-type]
+    warnings.simplefilter(warnings_action)  # type: ignore[arg-type]
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)

@@ -12,7 +12,7 @@ OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def folder_of_group(root: Path = ROOT, own_group: Path = OWN_GROUP) -> Path:
-    """The group's folder: the root inside a container, and if the group is unknown.
+    """The group's folder. Inside a container, or if the group is unknown, this is the root.
 
     root: where the groups are mounted. own_group: the file that names the group of this process.
     """

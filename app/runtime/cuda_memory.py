@@ -64,7 +64,7 @@ class Cuda:
 
     @property
     def library(self) -> Any:
-        """CUDA's runtime library. The captures of other threads do not restrict the thread that takes it."""
+        """CUDA's runtime library, for one call. The thread may call it while another thread captures a CUDA graph."""
         ignore_other_captures(self._library)
         return self._library
 

@@ -8,7 +8,7 @@ const NUM_ALTERNATIVES = 9;
 
 /**
  * Where the word at an offset of a shown translation {answer, request, language} is: {index, segment, start, params}.
- * index: its segment's. The others are the arguments of `alternativesTo`.
+ * index: that of the word's segment. segment, start, params: the arguments of `alternativesTo`.
  */
 export function placeOf({ answer, request, language }, offset) {
   const index = segmentAt(answer, offset);
@@ -76,7 +76,8 @@ async function tokensOf({ sourceText, text }, fields, pivot, signal) {
 
 /**
  * The results that differ from `text` and from each other, each with the span of the word or punctuation mark in which
- * its subword begins. The subword may continue a word. The sentence with the best score comes first.
+ * the alternative subword begins. If that subword continues a word, this is the span of the whole word. The sentence
+ * with the best score comes first.
  */
 function distinct(found, text, language) {
   const seen = new Set([text]);
@@ -120,7 +121,7 @@ export class Choices {
     const { signal } = this.controller;
     anchor.setAttribute("aria-expanded", "true");
     const leave = () => {
-      // If the whole window loses the focus, the word remains the active element.
+      // If the whole window loses the focus, the word remains the active element, and the list stays open.
       if (!this.choices.length && document.activeElement !== anchor) this.close();
     };
     anchor.addEventListener("blur", leave, { signal });

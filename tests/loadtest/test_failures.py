@@ -67,7 +67,7 @@ def test_sigterm_releases_a_pinned_server() -> None:
             "--duration",
             "60",
         ]
-        tester = ForkedProcess(words, action="default")
+        tester = ForkedProcess(words, warnings_action="default")
         deadline = time.monotonic() + 60.0
         while os.sched_getaffinity(server.pid) == allowed and time.monotonic() < deadline:
             time.sleep(0.01)

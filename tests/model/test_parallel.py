@@ -21,7 +21,7 @@ from tests.model.sentences import pairs, write_tsv
 
 pytestmark = pytest.mark.training
 
-LOADING_S = 120.0
+TIMEOUT_S = 120.0
 BATCHES = ("--accumulate", 4, "--batch-tokens", 300, "--dropout", 0)
 
 
@@ -52,7 +52,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path, tokenizer_path: Path) -
     command = ["transduce", *arguments(tmp_path, tokenizer_path, "two", *BATCHES)]
     # Without --, torchrun would read --run as an option of its own.
     done = run_forked(
-        *torchrun, "-m", "--", *command, env={**os.environ, "OMP_NUM_THREADS": "1"}, action="default"
+        *torchrun, "-m", "--", *command, env={**os.environ, "OMP_NUM_THREADS": "1"}, warnings_action="default"
     )
     assert done.returncode == 0, done.stderr
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
@@ -101,7 +101,7 @@ def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
     try:
         second = processes[1].stdout
         assert second is not None
-        assert select.select([second], [], [], LOADING_S)[0], "the second process waits"
+        assert select.select([second], [], [], TIMEOUT_S)[0], "the second process waits"
         assert second.readline() == "ParallelError the first process of the run has failed\n"
     finally:
         for process in processes:
@@ -116,13 +116,13 @@ def test_a_signal_saves_and_ends_the_run(
 ) -> None:
     command = arguments(tmp_path, tokenizer_path, "run", "--max-steps", 100_000)
     run = tmp_path / "run"
-    process = ForkedProcess(["transduce", *command], action="default")
+    process = ForkedProcess(["transduce", *command], warnings_action="default")
     try:
-        end = time.monotonic() + LOADING_S
+        end = time.monotonic() + TIMEOUT_S
         while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(number)
-        process.wait(LOADING_S)
+        process.wait(TIMEOUT_S)
     finally:
         process.kill()
     _, errors = process.communicate()
@@ -133,7 +133,9 @@ def test_a_signal_saves_and_ends_the_run(
     assert checkpoint.load(newest).state["step"] == int(newest.name.removeprefix("step-"))
 
 
-def test_a_start_takes_its_sizes_from_the_weights(tmp_path: Path, tokenizer_path: Path) -> None:
+def test_a_run_that_starts_from_weights_takes_its_sizes_from_them(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
     first = arguments(tmp_path, tokenizer_path, "first", "--d-ff", 96, "--max-steps", 2)
     train(first)
     weights = tmp_path / "first" / "step-2"

@@ -88,7 +88,7 @@ def test_after_sigkill_training_resumes_exactly(tmp_path: Path, tokenizer_path: 
     for _ in range(NUM_TRIALS):  # until the kill comes before the end of the run
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
         command = [*train_arguments(tmp_path, tokenizer_path, "killed"), *chosen]
-        process = ForkedProcess(["transduce", *command], action="default")
+        process = ForkedProcess(["transduce", *command], warnings_action="default")
         while not (tmp_path / "killed" / "step-8").exists() and process.poll() is None:
             time.sleep(0.01)
         process.kill()
