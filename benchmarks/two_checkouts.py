@@ -16,7 +16,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,24 @@ from benchmarks.http.context import print_progress, running_servers, separate_co
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import NUM_CLIENTS, SEED, TEXTS, closed_loop, mixed
 from benchmarks.machine import ROOT, describe_run
-from benchmarks.server_process import HOST, NO_CACHE, Command
+from benchmarks.server_process import NO_CACHE, serve_command
 
 RESULT = Path(__file__).with_name("results") / "two_checkouts.json"
 WARM_UP_S = 3.0
 OTHER, THIS = "other", "this"
-PREFIX = "TRANSDUCE_"
 
 
 def subject(name: str, python: str, bundle: Path) -> Subject:
     """The server of the checkout whose environment has this interpreter. bundle: an absolute path."""
     # The script beside the interpreter, because `python -m` would run the code of the current folder.
     program = str(Path(python).absolute().with_name("transduce"))
+    served = serve_command(python, bundle, NO_CACHE)
 
     def arguments(port: int) -> list[str]:
-        return [program, "serve", "--host", HOST, "--port", str(port), "--bundle", str(bundle)]
+        options = served.arguments(port)
+        return [program, *options[options.index("serve") :]]
 
-    environment = {PREFIX + key.upper(): value for key, value in NO_CACHE.items()}
-    return Subject(name, Command(arguments, environment), TEXTS, "defaults without caches")
+    return Subject(name, replace(served, arguments=arguments), TEXTS, "defaults without caches")
 
 
 def measure(

@@ -233,7 +233,7 @@ def _words(text: str, language: str) -> Sequence[Span]:
 
 
 def _folded(word: str, language: str) -> str:
-    """Return a word for a comparison without case, with composed letters."""
+    """Return a word for a comparison without case, and with composed letters."""
     return lower_case(unicodedata.normalize("NFC", word), language).casefold()
 
 

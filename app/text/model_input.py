@@ -136,13 +136,7 @@ def _composed(token: str) -> str:
 
 def _last_token(chunk: str) -> str:
     """Return the last word with the marks after it, or the last mark if there is no word."""
-    end = len(chunk)
-    while end > 0 and not _is_in_word(chunk[end - 1]):
-        end -= 1
-    start = end
-    while start > 0 and _is_in_word(chunk[start - 1]):
-        start -= 1
-    return chunk[start:] if end else chunk[-1]
+    return _first_token(chunk[::-1])[::-1]
 
 
 def _first_token(chunk: str) -> str:

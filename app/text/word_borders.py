@@ -52,9 +52,8 @@ def is_word_border(before: str, after: str, name: str) -> bool:
     if first.isdigit():
         return last.isalpha() and not left_word.isupper() and ended is None
     if not first.isupper():
-        return (
-            name != "span" or ended is not None
-        )  # The script has no capitals, so a span may end within a word.
+        # The script has no capitals, so a span may end within a word.
+        return name != "span" or ended is not None
     if not right_word.isupper():
         return True
     return not (len(right_word) == 1 and (last.isupper() or last.isdigit())) and not (

@@ -7,12 +7,11 @@ from html import unescape
 from unicodedata import category
 
 from app.text.model_input import model_input
-from app.text.scripts import UNSPACED
+from app.text.scripts import in_unspaced
 from app.text.tokenizer import Encoded
 from app.translator.jobs import SegmentJob
 
 _TAG = re.compile(r"<[^<>]*>")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
@@ -69,4 +68,4 @@ def _is_in_word(character: str) -> bool:
     Not so in scripts without spaces between words, nor in Korean, where particles follow a term without a space.
     """
     is_mark = character != "" and category(character) in ("Mn", "Mc")
-    return (is_mark or character.isalnum()) and not _UNSPACED.match(character)
+    return (is_mark or character.isalnum()) and not in_unspaced(character)

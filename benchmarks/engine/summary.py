@@ -33,7 +33,7 @@ def _engine(read: Read) -> Iterable[Line]:
         ("Zen 4", "engine_zen4.json"),
         ("AVX2", "engine_avx2.json"),
     ):
-        result, anchor = read(file), f"#on-{name.replace(' ', '-').lower()}"
+        result, anchor = read(file), _anchor(name)
         for precision in ("int8", "fp32"):
             rows = [row for row in result["cases"] if row["precision"] == precision]
             if rows:
@@ -48,11 +48,16 @@ def _engine(read: Read) -> Iterable[Line]:
                 of_ctranslate2 = ""
     (goal,) = (one for one in GOALS if one.rows == "arrivals")
     for name, file in (("Intel", "engine.json"), ("Zen 4", "engine_zen4.json")):
-        result, anchor = read(file), f"#on-{name.replace(' ', '-').lower()}"
+        result = read(file)
         ratios = [row["ratio"] for row in valid_arrivals(result)]
         least = least_ratio(goal.kind, "int8", result["machine"])
-        what = f"[highest rate of arrivals on {name}]({anchor}): times CTranslate2's"
+        what = f"[highest rate of arrivals on {name}]({_anchor(name)}): times CTranslate2's"
         yield what, _range(ratios), f"{least:g}", _yes(min(ratios) >= least)
+
+
+def _anchor(name: str) -> str:
+    """The section of docs/performance.md about this kind of processor."""
+    return f"#on-{name.replace(' ', '-').lower()}"
 
 
 def _goal_of(row: Row) -> Goal:
