@@ -41,7 +41,7 @@ test: .venv-dev/ready ## install what the tests need and run all of them [PYTEST
 
 # The kinds of tests are in tests/kinds.py. `make check` runs the house rules.
 test-fast: .venv-dev/ready ## run most tests, in 90 s: no browser, server, training, load, house rules, long ones [PYTEST_ARGS=...]
-	@$(run_pytest) -m "not (browser or load or training or server or house_rules or slow or seconds or slower_target or alone)" \
+	@$(run_pytest) -m "not (browser or load or training or server or house_rules or slow or seconds or slower_target)" \
 		$(PYTEST_ARGS)
 
 check: lint ## ruff, clang-format, mypy --strict, import contracts and house rules
@@ -62,7 +62,7 @@ check-aarch64: .venv-dev/ready ## test the native kernels for Arm on another pro
 
 envoy: build/envoy/ready ## install Envoy (37 MB) for the tests of deploy/proxy
 
-# onnxruntime-gpu gets a folder of its own: its Python package has the same name as that of onnxruntime for CPUs.
+# onnxruntime-gpu gets a folder of its own, because it installs a Python package of the same name as onnxruntime for CPUs.
 gpu-stub: build/gpu-stub/ready ## install ONNX Runtime's CUDA provider (258 MB) for the tests of the GPU path without a GPU
 
 ray-test: .venv-ray/ready ## run the tests on a Ray cluster of this machine, some minutes [PYTEST_ARGS=...]
@@ -156,7 +156,8 @@ build/gpu-stub/ready build/envoy/ready: build/%/ready: requirements/%.txt .venv-
 	@touch $@
 
 # dev.txt holds every extra except gpu and ray. It is resolved before the extras' own lock files, which take their
-# versions from it. Lock files that include torch have no hashes, so that a machine may bring its own build of that version.
+# versions from it. Lock files that include torch have no hashes, so that a machine may use its own build of the locked
+# version of torch.
 COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions

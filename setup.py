@@ -1,9 +1,12 @@
-"""Builds the native kernels, once for each target of this machine's architecture.
+"""Builds the native kernels, once for each target of this machine's architecture. A target is an instruction set.
 
-Decides whether the installation may go on without them. A compile error ends the installation where a compiler is
-found and the processor can run the kernels. The environment variable NATIVE_KERNELS=optional turns that error into a
-warning; the server then runs on ONNX Runtime's operators. Elsewhere than on x86-64 and 64-bit Arm, and with
-NATIVE_KERNELS=none, nothing is compiled, and the wheel fits every platform.
+Decides whether the installation may go on without the kernels:
+
+- If a compiler is found and the processor can run the kernels, a compile error ends the installation.
+- Otherwise, or with the environment variable NATIVE_KERNELS=optional, a compile error is a warning. The server then
+  runs on ONNX Runtime's operators.
+- On architectures other than x86-64 and 64-bit Arm, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel
+  fits every platform.
 """
 
 import copy
@@ -66,7 +69,7 @@ class BuildNativeKernels(build_ext):
             raise
 
     def build_extension(self, extension: Extension) -> None:
-        """Build one extension, with its own folder for object files: all have the same sources."""
+        """Build one extension, with its own folder for object files, because all have the same sources."""
         own = copy.copy(self)
         own.build_temp = str(Path(self.build_temp) / extension.target)
         super(BuildNativeKernels, own).build_extension(extension)

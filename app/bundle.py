@@ -61,7 +61,7 @@ class DecodingDefaults(ManifestPart):
 
     beam_size: int = Field(ge=1, le=16)
     length_penalty: LengthPenalty
-    # The range of `app.decoding.validation`.
+    # The range of a request's alpha (`MAX_ALPHA` of `app.decoding.validation`).
     alpha: float = Field(ge=0, le=10)
 
 
@@ -113,15 +113,16 @@ class Training(ManifestPart):
 class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its tag and end token, a target with its start token.
 
-    languages: the short form of language_pairs for a model that translates between any two of these languages: the
-        subword of each, which is the source_prefix of a source and the target_start of a target. The file has one of
-        the two fields. From `languages`, language_pairs is made.
+    languages: the short form of language_pairs for a model that translates between any two of these languages. Each
+        language has a subword: the source_prefix if it is the source, and the target_start if it is the target. The
+        file has exactly one of the fields `languages` and `language_pairs`. If it has `languages`, language_pairs is
+        made of it.
     max_target_length: if the pairs have a target_start, target_start counts as the start token, and bos does not count.
     ends_source: whether the model was trained on sources with an end token. OpenNMT's models were not.
     tag_follows_source: whether the source_prefix of a pair is the last subword of a source, after its end token.
     has_distinct_placeholders: whether the model tells the placeholder symbols apart. An imported model does only if its
         vocabulary has them.
-    alignment: None if the decoder graphs have no such output. shortlist: None if there is no shortlist.bin.
+    alignment: None if the decoder graphs have no output `alignment`. shortlist: None if there is no shortlist.bin.
     """
 
     format_version: Literal[1]
@@ -319,7 +320,7 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, checks_hash: 
 def _reference_problems(manifest: Manifest) -> list[str]:
     """Files that the format or a variant requires and `files` does not list, and graphs outside their variant's folder.
 
-    `load_bundle` checks the hashes of a chosen variant by its folder.
+    `load_bundle` checks the hashes of a chosen variant by its folder, so it would not check a graph outside of it.
     """
     needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
     problems = []
@@ -360,7 +361,7 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
 
 
 def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
-    """The problem of values that are not different integers of 0..limit-1, if any."""
+    """A message if two values are equal or a value is outside of 0..limit-1; else nothing."""
     values = list(values)
     if len(set(values)) == len(values) and all(0 <= value < limit for value in values):
         return []

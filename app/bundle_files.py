@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-# Bytes of the longest manifest or golden.jsonl that is read, hundreds of times their usual size.
+# The maximum bytes of a manifest or golden.jsonl, hundreds of times the usual size.
 MAX_TEXT_BYTES = 8_000_000
 
 

@@ -14,9 +14,9 @@ from app.shortlist_file import SHORTLIST, ShortlistError, read_shortlists
 class Shortlist(ManifestPart):
     """The file `shortlist.bin` (`app.shortlist_file`).
 
-    pairs: for each of its tables the index of its direction in `language_pairs`.
-    min_log_probability: the mean log-probability a subword, end token included, below which a sentence is decoded again
-        with the whole vocabulary.
+    pairs: for each table of the file, the index of the table's direction in the manifest's `language_pairs`.
+    min_log_probability: a sentence is decoded again with the whole vocabulary if the mean log-probability of its
+        subwords, the end token included, is below this number.
     """
 
     pairs: tuple[int, ...] = Field(min_length=1)
@@ -28,8 +28,8 @@ def shortlist_problems(
 ) -> list[str]:
     """The problems of a bundle's shortlist.
 
-    path: the bundle, whose listed files are there and have their sizes. files: those of its manifest. num_pairs: its
-    directions.
+    path: the bundle's folder, in which each listed file is there and has the listed size. files: the names that the
+    manifest lists. num_pairs: the number of the manifest's directions.
     """
     if (entry is not None) != (SHORTLIST in files):
         return [f"the manifest needs both or neither of shortlist and files.{SHORTLIST}"]
@@ -49,5 +49,5 @@ def shortlist_problems(
 
 
 def shortlists_of(entry: Shortlist | None, pairs: Sequence[LanguagePair]) -> dict[LanguagePair, int]:
-    """The number of the table of each direction that has one. pairs: the manifest's language_pairs."""
+    """The index of the table of each direction that has one. pairs: the manifest's language_pairs."""
     return {} if entry is None else {pairs[pair]: number for number, pair in enumerate(entry.pairs)}

@@ -49,12 +49,14 @@ class BundleWatch:
                         await reload_model(before.name)
 
     def poll(self, served: Mapping[Path, Manifest]) -> dict[Path, Manifest | None]:
-        """Return the manifests that are not served, once all files of their bundles are the same in two calls.
+        """Return the manifests that are not served, once all files of their bundles are the same in two calls in a row.
 
-        A manifest that stays unserved is returned again when its bundle's files have changed and are then the same in
-        two calls, or when another bundle's files have changed and then all bundles' files are the same in two calls. A
-        manifest is None if it is invalid. A folder without a manifest is not returned, because its new manifest may not
-        be written yet. served: the manifests of the served models, by folder.
+        A manifest that stays unserved is returned again in two cases:
+        - its bundle's files have changed, and are then the same in two calls in a row;
+        - another bundle's files have changed, and all bundles' files are then the same in two calls in a row.
+
+        A manifest is None if it is invalid. A folder without a manifest is not returned, because its new manifest may
+        not be written yet. served: the manifests of the served models, by folder.
         """
         self._manifests = {
             folder: self._read(folder, signature)

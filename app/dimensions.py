@@ -1,4 +1,4 @@
-"""The sizes of a bundle's model, and what its kind of decoder rules out."""
+"""The sizes of a bundle's model, and the features that its kind of decoder does not allow."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from app.language_pairs import ManifestPart
 class Dimensions(ManifestPart):
     """Sizes of the model. positions, decoder: kinds of the position table and of the decoder, as in `model.config`.
 
-    A manifest without `decoder` has a decoder of self-attention, and such a manifest is written without it, so that
-    older servers read it.
+    A manifest without the field `decoder` means a decoder of self-attention. For such a decoder the field is not
+    written, so that older servers read the manifest.
     """
 
     vocab_size: int = Field(ge=8)
@@ -36,7 +36,7 @@ class Dimensions(ManifestPart):
 
     @model_serializer(mode="wrap")
     def _as_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a decoder of self-attention."""
+        """Leave out the field `decoder` if the decoder has self-attention."""
         fields: dict[str, Any] = write(self)
         if self.decoder == "attention":
             del fields["decoder"]
@@ -46,12 +46,12 @@ class Dimensions(ManifestPart):
 def decoder_problems(
     dimensions: Dimensions, precisions: Set[Precision], *, has_target_starts: bool
 ) -> Iterator[str]:
-    """Yield the problems of a manifest: what it has and its decoder rules out."""
+    """Yield a problem for each feature of a manifest that its kind of decoder does not allow."""
     if dimensions.decoder != "ssru":
         return
     if "fp16" in precisions:
         yield "variants: fp16 is not possible with dimensions.decoder ssru, which runs on a CPU only"
     if has_target_starts:
-        # A model with target_starts decodes bos once, before a row's first step. A search that starts again keeps bos's
-        # column of a cache, but a recurrent state is overwritten.
+        # A model with target_starts decodes bos once, before a row's first step. A search that starts again in the row
+        # needs the result of that step. A cache keeps it as the column of bos; a recurrent state is overwritten.
         yield "language_pairs: a target_start is not possible with dimensions.decoder ssru"

@@ -41,7 +41,7 @@ class EagerModels:
             if loaded.detector is not None:
                 await loaded.detector.wait_if_begun()
         except BaseException:
-            # A failed `_serve` has ended its own model. If it was cancelled, `ModelStarter.close` ends the model.
+            # A failed `_serve` has ended its own model. If `_serve` was cancelled, `ModelStarter.close` ends the model.
             release_models(LoadedModels(loaded.models[len(served) + 1 :]))
             await asyncio.shield(self.retire(served))
             raise
@@ -60,11 +60,10 @@ class EagerModels:
         if loaded.manifest.name != model.name:
             release_models(LoadedModels([loaded]))
             raise BundleError(path.name, [f"it holds the model {loaded.manifest.name} now, not {model.name}"])
+        manifests = [loaded.manifest if each is model else each.translator.manifest for each in old]
         detector = self._detector.current
         if detector is not None:
-            detector = self._detector.of(
-                loaded.manifest if each is model else each.translator.manifest for each in old
-            )
+            detector = self._detector.of(manifests)
         fresh = await self._serve(loaded, detector, num_models=len(old))
         try:
             if detector is not None:
@@ -72,6 +71,7 @@ class EagerModels:
         except BaseException:
             await asyncio.shield(self.retire([fresh]))
             raise
+        self._detector.keep(detector, manifests)
         served = [fresh if each is model else each for each in old]
         return Models(served, detector, pivots=self._settings.pivot)
 

@@ -67,7 +67,7 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedLanguages(RequestError):
-    """No bundle translates, or scores translations, from `source`, as requested or detected, to `target`."""
+    """No bundle translates, or scores translations, from `source` (requested or detected) to `target`."""
 
     def __init__(self, message: str, *, source: str = "", target: str = "", field: str = "target") -> None:
         super().__init__(message, field=field)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class FairQueue(Generic[T]):
+class PlaceQueue(Generic[T]):
     """Items that wait for a place. Of the callers that wait, the one with the fewest places gets the next place.
 
     If several have as few, the one that has waited longest without getting a place gets it. A caller is any name, such
@@ -58,11 +58,11 @@ class FairQueue(Generic[T]):
 
 
 class FairTurns:
-    """A number of places at which tasks of one event loop take turns, in the order of `FairQueue`."""
+    """A number of places at which tasks of one event loop take turns, in the order of `PlaceQueue`."""
 
     def __init__(self, num_places: int) -> None:
         self._num_free = num_places
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._queue: PlaceQueue[asyncio.Future[None]] = PlaceQueue()
 
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:

@@ -29,7 +29,7 @@ _Axes = dict[str, tuple[int | None, ...]]
 class GraphSizes:
     """The manifest's values that graphs must agree with.
 
-    max_source_length, max_target_length: in subwords. They are at most the columns in a row of the caches.
+    max_source_length, max_target_length: in subwords; they must fit into the columns of a row of the caches.
     decoder: "attention" or "ssru". aligned_layer, aligned_heads: None if the decoder has no alignment.
     """
 
@@ -89,7 +89,7 @@ def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
 def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: GraphSizes) -> list[str]:
     """Differences between a variant's graph files and the manifest's sizes, and invalid weights.
 
-    files: the files that the manifest lists; graphs may use weights from no other.
+    files: the files that the manifest lists; graphs may use weights from no other file.
     """
     problems: list[str] = []
     weights: dict[tuple[str, int, int], Initializer] = {}
@@ -165,7 +165,7 @@ def _state_axes(sizes: GraphSizes) -> tuple[int | None, ...]:
 def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
     """Inputs and outputs of the native graphs, as `export.native` builds them."""
     cache = (2 * sizes.num_decoder_layers, None, capacity, sizes.d_model)
-    one: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
+    sentences: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
     rows: _Axes = dict.fromkeys(("ids", "positions", "slots", "source_lengths"), (None,))
     numbers: _Axes = dict.fromkeys(("num_steps", "num_candidates", "wants_log_probabilities"), (1,))
     best: _Axes = dict.fromkeys(("top_log_probabilities", "top_ids"), (None, None, None))
@@ -174,7 +174,7 @@ def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes],
         "log_probabilities": (None, sizes.vocab_size),
         "alignment": (None, capacity),
     }
-    encoder: tuple[_Axes, _Axes] = ({**one, "cross_cache": cache}, {"written": (None,)})
+    encoder: tuple[_Axes, _Axes] = ({**sentences, "cross_cache": cache}, {"written": (None,)})
     own: _Axes = {"self_state": _state_axes(sizes)} if sizes.decoder == "ssru" else {"self_cache": cache}
     return encoder, ({**rows, **numbers, **own, "cross_cache": cache}, outputs)
 
@@ -243,9 +243,9 @@ def _operator_fields(node: Node, layers: str) -> dict[str, object]:
 
 
 def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
-    """The inner width of the feed-forward network: sizes.d_ff if the weights allow it, else the least possible width.
+    """The inner width of the feed-forward network: sizes.d_ff if the weights allow it, else the smallest width.
 
-    A width w is possible if there are weights of shape (d_model, w) and (w, d_model).
+    The weights allow a width w if there are weights of shape (d_model, w) and (w, d_model).
     """
     shapes = {initializer.shape for initializer in graph.initializers}
     width = sizes.d_model

@@ -18,11 +18,11 @@ from app.settings import PREFIX, SHA256_TEXT
 from app.stores.key_limits import LIMIT_NAMES, KeyLimits
 
 VARIABLE = f"{PREFIX}API_KEYS_FILE"
-# The most keys. A request's key is compared with all of them, which takes 0.1 us a key. Each name has series in the
-# metrics.
+# The maximum number of keys. A request's key is compared with all of them, which takes 0.1 us a key. Each name has
+# series in the metrics.
 MAX_KEYS = 1_000
 MAX_FILE_BYTES = 1_000_000
-# Characters of the shortest secret. A shorter one could be found by trying all.
+# The minimum number of characters of a secret. A shorter secret could be found by trying all.
 MIN_SECRET_CHARACTERS = 16
 # The largest limit: RateLimit headers hold integers of 15 digits.
 MAX_LIMIT = 10**15 - 1
@@ -79,7 +79,8 @@ def is_secret(text: str) -> bool:
 def read_keys_file(path: Path) -> list[NamedKeys]:
     """The keys of a file. Raises SettingsError with one line for each problem.
 
-    No line repeats the value of `key` or `sha256`, nor what may be a key in place of a field or outside of a table.
+    No line repeats a value of `key` or `sha256`. Nor does a line repeat the name of a field or of a value outside of a
+    table if the name resembles no known field, because it may be a key.
     """
     try:
         with path.open("rb") as file:
@@ -127,12 +128,12 @@ def problems_of(found: list[NamedKeys]) -> list[str]:
 def _entry(number: int, name: str, table: Any, problems: list[str]) -> NamedKeys | None:
     """The keys of one table; None if it has problems, which are appended to `problems`.
 
-    number: the place among the file's top-level entries, from 1. It replaces a name that may be an API key: TOML reads
-    an unquoted `abc.def` as the table `abc` with the field `def`.
+    number: the place among the file's top-level entries, from 1. Messages have it instead of a name that may be an API
+    key: TOML reads an unquoted `abc.def` as the table `abc` with the field `def`.
     """
     if not _NAME.fullmatch(name):
         problems.append(
-            f"entry {number}: its name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _"
+            f"entry {number}: its name must be 1 to 64 ASCII letters, digits, - and _, and must not begin with - or _"
         )
         return None
     if isinstance(table, list) and table and all(isinstance(each, dict) for each in table):

@@ -51,7 +51,7 @@ class KnownModel:
 def read_models(settings: Settings) -> list[KnownModel]:
     """Read the manifests of all bundles that the settings name, without loading a model.
 
-    Raises BundleError. Raises SettingsError if there is no bundle or no GPU although one is required, and for a model
+    Raises BundleError. Raises SettingsError if there is no bundle, if a required GPU is missing, and for a model
     that is larger than the memory budget.
     """
     paths = find_bundles(settings)
@@ -107,7 +107,7 @@ def estimated_bytes(manifest: Manifest, spec: ModelSpec) -> int:
 
 
 def _cpu_cache_bytes(manifest: Manifest, spec: ModelSpec) -> float:
-    """What a worker writes to its caches at ordinary load."""
+    """The bytes of its caches that a worker writes to at ordinary load."""
     limits, dimensions = spec.limits, manifest.dimensions
     # The state of a decoder of SSRUs is as small as one column.
     own_length = 1 if dimensions.decoder == "ssru" else limits.max_target_length
@@ -117,9 +117,10 @@ def _cpu_cache_bytes(manifest: Manifest, spec: ModelSpec) -> float:
 
 
 def _gpu_cache_bytes(spec: ModelSpec) -> int:
-    """What a worker's `CudaRunner` allocates at the load: both pools, and staging memory as large as the larger pool.
+    """The bytes that a worker's `CudaRunner` allocates when it loads the model.
 
-    The graph's axes are not checked yet. Those that are no number are the rows.
+    These are the pools of the self-attention and of the cross-attention cache, and staging memory as large as the
+    larger pool. The graph's axes are not checked yet. An axis that is no number counts the rows.
     """
     own, cross = (
         sum(

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-# The most languages of a model that translates between any two. If larger, a short manifest makes millions of pairs.
+# The maximum number of languages of a model that translates between any two of them. If larger, a short manifest makes
+# millions of pairs.
 MAX_LANGUAGES = 256
 
 
@@ -29,8 +30,8 @@ class LanguagePair(ManifestPart):
 
     source_prefix: a subword added to the source, for a model with several targets or sources. It comes first, or, with
         the manifest's tag_follows_source, last.
-    target_start: the subword that starts the target after special_ids.bos, and is no part of it. Either every pair of
-        a model has one, or none has.
+    target_start: the subword with which the target starts, after special_ids.bos. It is no part of the translation.
+        Either every pair of a model has one, or none has.
     """
 
     source: LanguageTag

@@ -79,7 +79,7 @@ DEAD_ENGINE = "the engine has died; see the log for the cause"
 
 
 class Application:
-    """The components of one server. `app` is the ASGI application; its lifespan starts and stops the others.
+    """The components of one server. `app` is the ASGI application. Its lifespan starts and stops the other components.
 
     on_failure: called on the event loop with the error that keeps the server from serving: any error of the start, such
     as BundleError or SettingsError, or RuntimeError if an engine dies. on_ready: called on the event loop when the
@@ -108,7 +108,7 @@ class Application:
             on_death=self._on_death,
         )
         self._document_jobs: DocumentJobs | None = None
-        self._passed_check = False  # the golden check and the warm-up
+        self._passed_check = False  # whether each model of the start has passed its golden check and warm-up
         self._engine_died = False
         self.tls = read_tls(settings)
         self.keys = ApiKeys(())
@@ -154,7 +154,7 @@ class Application:
         stream_limits = StreamLimits(settings.stream_keep_alive_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
-        max_bytes_by_path: dict[str, int] = {}  # the largest body in bytes of routes with another limit
+        max_bytes_by_path: dict[str, int] = {}  # largest body in bytes, for paths with their own limit
         if settings.files_enabled:
             # With files disabled, the modules of the file routes are not imported.
             from app.api.files.document_jobs import DocumentJobs
@@ -267,10 +267,13 @@ def create_app(settings: Settings) -> FastAPI:
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C. fork_server: an idle fork server that runs already.
 
-    Returns the exit code, or ends the process with it where threads are left. 0 after a drain; 78 for unusable settings
-    or an unusable bundle, with one line per problem on stderr; 70 if an engine died, another error ended the start, or
-    the process did not end in time after its drain; 128 + the signal if a second signal cut the drain short. Raises
-    OSError if the address cannot be bound.
+    Returns the exit code. If threads still run, it ends the process with the exit code instead. Raises OSError if the
+    address cannot be bound. The exit code is
+
+    - 0 after a drain;
+    - 78 for unusable settings or an unusable bundle, with one line per problem on stderr;
+    - 70 if an engine died, if another error ended the start, or if the process did not end in time after its drain;
+    - 128 + the signal if a second signal cut the drain short.
     """
     try:
         settings = load_settings(overrides)

@@ -1,4 +1,4 @@
-"""The language detector of the served models, which is renewed when their languages change."""
+"""Keeps the language detector of the served models, and makes a new one when their languages change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.text.detection import LazyDetector
 
 
 class ModelDetector:
-    """Holds the detector that knows the languages of the served models. current: None until `of` or `keep` sets it."""
+    """Holds the detector that knows the languages of the served models. current: None until `keep` sets it."""
 
     def __init__(self) -> None:
         self.current: LazyDetector | None = None
@@ -23,13 +23,14 @@ class ModelDetector:
     def of(self, manifests: Iterable[Manifest]) -> LazyDetector:
         """Return a detector for these models: the current one if the languages are the same.
 
-        A new one starts to load in a thread, in parallel with the models.
+        A new one starts to load in a thread, in parallel with the models. Call `keep` when the models serve.
         """
         languages = _languages(manifests)
-        if self.current is None or languages != self._languages:
-            self.current, self._languages = lazy_detector(languages), languages
-            self.current.loaded()
-        return self.current
+        if self.current is not None and languages == self._languages:
+            return self.current
+        detector = lazy_detector(languages)
+        detector.loaded()
+        return detector
 
 
 def _languages(manifests: Iterable[Manifest]) -> frozenset[str]:

@@ -34,8 +34,9 @@ BuildModels = Callable[[], Awaitable[Models]]
 class ModelSource(Protocol):
     """Loads models and ends them. A method that fails to load a model changes nothing.
 
-    Methods that load raise BundleError, SettingsError, ServiceError, and OSError or WorkerEnded of a worker process.
-    num_bytes: estimated memory of the models in memory.
+    Methods that load raise BundleError, SettingsError and ServiceError, and OSError or WorkerEnded if a worker process
+    cannot be started or ends.
+    num_bytes: estimated bytes of the models in memory.
     """
 
     @property
@@ -80,7 +81,7 @@ class ModelHost:
     ) -> None:
         """text_threads: process the texts of all models.
 
-        on_death: called when a served engine has died, or one during the first load.
+        on_death: called when an engine that serves requests dies, and when any engine dies during the first load.
         """
         self._settings = settings
         self._service = service
@@ -112,7 +113,7 @@ class ModelHost:
         return self._models
 
     async def open(self) -> None:
-        """Load, check and warm up the first models. Raises as `ModelSource`."""
+        """Load, check and warm up the first models. Raises the errors of `ModelSource`."""
         self._models = await self._source.load_all(None)
         if self._settings.watch:
             watch = BundleWatch(lambda: find_bundles(self._settings))
@@ -165,8 +166,8 @@ class ModelHost:
     def reload(self) -> None:
         """Load the bundles again and replace the models, without losing a request.
 
-        A call during a reload, or during the first load, starts a reload after it. If a bundle cannot be served, the
-        old models stay.
+        A call during the first load or a reload starts another reload afterwards. If a bundle cannot be served, the old
+        models stay.
         """
         if self._is_reload_due:
             return  # another reload is about to begin
@@ -184,7 +185,8 @@ class ModelHost:
     async def reload_model(self, name: str, *, is_forced: bool = True) -> ServedModel:
         """Load one bundle again and replace its model, without losing a request. Returns the new model.
 
-        is_forced: as in `ModelSource.load_one`. Raises UnknownModel, ModelRefused, ServiceError.
+        is_forced: whether the new model is loaded even if the old one is not in memory. Raises UnknownModel,
+        ModelRefused, ServiceError.
         """
         replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._named(name)
@@ -302,7 +304,7 @@ def _refuse_unreplaced(replaced: asyncio.Future[None]) -> None:
 
 
 def _refusal(error: Exception) -> ServiceError:
-    """The error that an administrator's request gets when a model cannot be loaded. error: of the load."""
+    """The error that an administrator's request gets when a model cannot be loaded. error: what the load raised."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, WorkerEnded):  # nothing is wrong with the bundle

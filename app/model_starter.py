@@ -70,11 +70,12 @@ class ModelStarter:
         cache_bytes: int,
         is_checked: bool = False,
     ) -> Translator:
-        """Start a model's engine, check its golden sentences unless `is_checked`, and warm up.
+        """Start a model's engine, check the golden sentences, and warm up.
 
-        cache_bytes: size of the model's sentence cache. If the start fails, the engine is closed. If it is cancelled,
-        `close` closes the engine. Raises BundleError; SettingsError, as `Engine`; NotReady, Overloaded,
-        DeadlineExceeded.
+        cache_bytes: size of the model's sentence cache. is_checked: whether an earlier start checked the golden
+        sentences, so that this start does not. If the start fails, the engine is closed. If the start is cancelled,
+        `close` closes the engine. Raises the SettingsError of `Engine`; BundleError if the check or the warm-up fails;
+        NotReady, Overloaded, DeadlineExceeded.
         """
         try:
             engine = Engine(
@@ -218,7 +219,7 @@ class BundleLoader:
                 return None
             try:
                 return self._fork_server.copy()
-            except OSError:  # it has been killed or stopped
+            except OSError:  # the fork server has been killed or stopped
                 self._fork_server.close()
                 self._fork_server = start_fork_server()
                 return self._fork_server.copy()

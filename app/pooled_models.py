@@ -50,18 +50,19 @@ class PooledModels:
 
     @property
     def num_bytes(self) -> int:
-        """Estimated memory of the models in memory."""
+        """Estimated bytes of the models in memory."""
         return self._pool.num_bytes
 
     async def load_all(self, old: Models | None) -> Models:
         """Read all manifests, and load some models.
 
-        At the start (`old` is None) these are the models to preload. Later they are those in memory that have changed.
+        At the start (`old` is None) these are the models to preload. Later they are the models in memory whose manifest
+        or folder has changed.
         """
         known = await in_daemon_thread(lambda: read_models(self._settings))
-        self._num_models = max(1, len(known))
         chosen = preloaded(known, self._settings) if old is None else []
-        detector = self._detector.of(model.manifest for model in known)
+        manifests = [model.manifest for model in known]
+        detector = self._detector.of(manifests)
         served, to_load = [], []
         for model in known:
             before = None if old is None else old.named(model.name)
@@ -76,7 +77,13 @@ class PooledModels:
             if model in chosen or (before is not None and before.translator.is_loaded):
                 to_load.append(served[-1])
         replaced = [model for model in old or () if model not in served]
-        await self._load_beside(to_load, detector, replaced=replaced)
+        old_num, self._num_models = self._num_models, max(1, len(known))  # the loads below read it
+        try:
+            await self._load_beside(to_load, detector, replaced=replaced)
+        except BaseException:
+            self._num_models = old_num
+            raise
+        self._detector.keep(detector, manifests)
         return Models(served, detector, pivots=self._settings.pivot)
 
     async def load_one(self, old: Models, model: ServedModel, *, is_forced: bool) -> Models:
@@ -86,12 +93,12 @@ class PooledModels:
         known = await in_daemon_thread(lambda: read_model(path, self._settings))
         if known.name != model.name:
             raise BundleError(path.name, [f"it holds the model {known.name} now, not {model.name}"])
-        detector = self._detector.of(
-            known.manifest if each is model else each.translator.manifest for each in old
-        )
+        manifests = [known.manifest if each is model else each.translator.manifest for each in old]
+        detector = self._detector.of(manifests)
         fresh = self._serve(known, detector)
         to_load = [fresh] if is_forced or model.translator.is_loaded else []
         await self._load_beside(to_load, detector, replaced=[model])
+        self._detector.keep(detector, manifests)
         served = [fresh if each is model else each for each in old]
         return Models(served, detector, pivots=self._settings.pivot)
 
@@ -153,9 +160,9 @@ class PooledModels:
         return ServedModel(translator, spec.precision, known.path, spec.used_kernels, spec.provider)
 
     async def _load(self, known: KnownModel, detector: LazyDetector, *, is_checked: bool) -> Translator:
-        """Load, check and warm up one model. Raises as `ModelSource`.
+        """Load, check and warm up one model. Raises the errors of `ModelSource`.
 
-        is_checked: whether its golden sentences were checked at an earlier load.
+        is_checked: whether the golden sentences of the known version were checked at an earlier load.
         """
         loaded = await in_daemon_thread(
             lambda: self._loader.load_one(known.path, self._settings),

@@ -12,9 +12,10 @@ from app.settings import PREFIX, Settings
 
 
 def read_api_keys(settings: Settings) -> list[NamedKeys]:
-    """All API keys, of the variable and the file.
+    """All API keys, from the variable TRANSDUCE_API_KEYS and from the file that TRANSDUCE_API_KEYS_FILE names.
 
-    Raises SettingsError for a bad file, for a key in both, and for more than MAX_KEYS keys.
+    Raises SettingsError for a bad file, for a key that is in the variable and in the file, and for more than MAX_KEYS
+    keys.
     """
     keys, names = [unnamed_key(digest) for digest in sorted(settings.api_keys)], f"{PREFIX}API_KEYS"
     in_both: list[str] = []
@@ -34,7 +35,7 @@ def read_api_keys(settings: Settings) -> list[NamedKeys]:
 
 
 def read_admin_token(settings: Settings) -> str | None:
-    """The administrator's token, from the variable or the file; None without one. Raises SettingsError."""
+    """The administrator's token, from the variable or the file; None if neither is set. Raises SettingsError."""
     if settings.admin_token is not None:
         name, token = f"{PREFIX}ADMIN_TOKEN", settings.admin_token.get_secret_value()
     elif settings.admin_token_file is not None:

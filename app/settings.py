@@ -155,14 +155,14 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=4096,
-        description="most hypotheses in a worker's batch, TRANSDUCE_NUM_KEPT_ROWS not counted; 0: 64 on a CPU, "
-        "512 on a GPU",
+        description="maximum number of hypotheses in a worker's batch, without TRANSDUCE_NUM_KEPT_ROWS; 0: 64 on a "
+        "CPU, 512 on a GPU",
     )
     num_kept_rows: int = Field(
         16,
         ge=0,
         le=1024,
-        description="further hypotheses of a batch, for other callers when one takes all TRANSDUCE_NUM_ROWS; 0: none",
+        description="further hypotheses of a batch, for other callers if a caller has all TRANSDUCE_NUM_ROWS; 0: none",
     )
     golden_min_share: float = Field(
         0.8,
@@ -179,7 +179,7 @@ class Settings(BaseSettings):
     max_consecutive_failures: int = Field(
         8,
         ge=1,
-        description="failed forwards in a row, of those not retried in halves, after which a worker ends",
+        description="consecutive failed forwards after which a worker ends; a forward retried in halves does not count",
     )
     max_worker_restarts: int = Field(
         5,
@@ -249,7 +249,9 @@ class Settings(BaseSettings):
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds for which a translated file is kept")
     file_timeout_s: float = Field(
-        600.0, gt=0, description="seconds for a file from its upload; in /v2/document, again from its turn"
+        600.0,
+        gt=0,
+        description="seconds for a file from its upload; /v2/document counts anew when translation begins",
     )
     file_memory_bytes: int = Field(
         256_000_000, ge=100_000_000, description="bytes of memory that reading or writing one file may take"
@@ -270,7 +272,9 @@ class Settings(BaseSettings):
         None,
         description="token for the routes below /admin, of at least 16 characters; unset: the routes do not exist",
     )
-    admin_token_file: Path | None = Field(None, description="file that holds this token")
+    admin_token_file: Path | None = Field(
+        None, description="file that holds the token for the routes below /admin"
+    )
     cors_origins: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
@@ -291,7 +295,7 @@ class Settings(BaseSettings):
     )
     usage_redis_url: SecretStr | None = Field(
         None,
-        description="URL of a Redis server that stores the counts in place of a file, such as redis://10.0.0.7:6379/0",
+        description="URL of a Redis server that stores what each key has used, such as redis://10.0.0.7:6379/0",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     page_enabled: bool = Field(True, description="whether the web page at / is served")
@@ -314,7 +318,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
-        """Raise ValueError with a line for each contradiction, naming both settings, and for bad items of lists."""
+        """Raise ValueError with a line for each bad item of a list, and for each contradiction, with both settings."""
         pairs = (
             ("max_item_characters", "max_request_characters"),
             ("max_request_sentences", "max_pending_sentences"),

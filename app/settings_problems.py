@@ -26,7 +26,7 @@ def unknown_variables(
 
 
 def check_holds_key(keys: frozenset[str]) -> frozenset[str]:
-    """The API keys of a variable that is set. Raises ValueError if there is none, as in `","`."""
+    """The API keys of a variable that is set. Raises ValueError if the variable holds no key, such as `","`."""
     if not keys:
         raise ValueError("it is set but holds no key; without a key the server would be open to everyone")
     return keys
@@ -35,7 +35,8 @@ def check_holds_key(keys: frozenset[str]) -> frozenset[str]:
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:
     """The lines of Pydantic's errors, each with the variable's name and without the refused value.
 
-    The error of a validator of several settings has a line for each problem, which names the settings itself.
+    A validator that compares several settings raises one error with a line for each problem. Each of these lines
+    already names its settings.
     """
     lines: list[str] = []
     for finding in error.errors(include_input=False, include_url=False):

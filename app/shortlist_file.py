@@ -19,7 +19,8 @@ Uint32s = NDArray[np.uint32]
 
 SHORTLIST = "shortlist.bin"
 MAGIC = b"TRSHORT1"
-# The fewest ids of `always`: a step returns up to 63 candidates, and one more is ranked. Smaller vocabularies have all.
+# The minimum number of ids in `always`: a step returns up to 63 candidates, and one more is ranked. If a vocabulary is
+# smaller, `always` has all of its ids.
 MIN_ALWAYS = 64
 
 
@@ -31,7 +32,8 @@ class ShortlistError(ValueError):
 class ShortlistTable:
     """The table of one direction.
 
-    always: ids that every shortlist has, ascending. ids: those of source subword s are ids[offsets[s]:offsets[s + 1]].
+    always: target ids that every shortlist has, ascending. ids: target ids; those that source subword s may become are
+    ids[offsets[s]:offsets[s + 1]].
     """
 
     always: NDArray[np.unsignedinteger]
@@ -40,7 +42,7 @@ class ShortlistTable:
 
     @property
     def vocab_size(self) -> int:
-        """Subwords of the source and of the target."""
+        """Number of ids in the vocabulary, the same for source and target."""
         return len(self.offsets) - 1
 
     def shortlist(self, source_ids: Sequence[int] | Int32s) -> Int32s:
@@ -64,7 +66,7 @@ def write_shortlists(path: Path, tables: Sequence[ShortlistTable]) -> None:
 
 
 def read_shortlists(path: Path) -> tuple[ShortlistTable, ...]:
-    """The tables of a file, whose pages are mapped. Raises ShortlistError with the fault, and OSError."""
+    """The tables of a file, which is mapped into memory. Raises ShortlistError with the fault, and OSError."""
     try:
         data = np.memmap(path, np.uint8, "r")
     except ValueError as error:  # an empty file
@@ -91,7 +93,7 @@ def _check(table: ShortlistTable, number: int) -> None:
     for name, ids in (("always", table.always), ("ids", table.ids)):
         if len(ids) and int(ids.max()) >= vocab_size:
             raise ShortlistError(
-                f"table {number}: {name} has {ids.max()}, and the vocabulary {vocab_size} subwords"
+                f"table {number}: {name} has the id {ids.max()}, and the vocabulary has {vocab_size} subwords"
             )
     if len(table.always) < min(MIN_ALWAYS, vocab_size) or (np.diff(table.always.astype(np.int64)) <= 0).any():
         raise ShortlistError(f"table {number}: always is not ascending, or has fewer than {MIN_ALWAYS} ids")

@@ -54,7 +54,7 @@ class LoadedModel:
 
     name: the bundle folder's name. path: the folder; None if no bundle holds the model.
     start_worker: starts a worker in place of one that has died, as `start_again` does; None if the worker is a thread.
-    kernels, provider: what computes it, as in `ModelSpec`; empty if no bundle holds the model.
+    kernels, provider: what computes the model, as in `ModelSpec`; empty if no bundle holds the model.
     """
 
     name: str
@@ -112,7 +112,8 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
     seen: dict[str, Path] = {}
     for path, manifest in zip(paths, manifests, strict=True):
         if manifest.name in seen:
-            problem = f"its model is named {manifest.name!r}, like that of {seen[manifest.name]}; rename one of them"
+            other = seen[manifest.name]
+            problem = f"its model is named {manifest.name!r}, like the model of {other}; rename one of them"
             raise BundleError(path.name, [problem])
         seen[manifest.name] = path
 
@@ -120,8 +121,9 @@ def check_names(paths: Sequence[Path], manifests: Sequence[Manifest]) -> None:
 def load_model(path: Path, settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check a bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    Raises OSError if a worker process does not start, and WorkerEnded if it ends. fork_server: an idle one that forks
-    the processes, or is closed if there are none or the load fails; None: start one if processes are needed.
+    Raises OSError if a worker process does not start, and WorkerEnded if it ends. fork_server: an idle fork server that
+    forks the worker processes. It is closed if the model needs none, or if the load fails. None: a fork server is
+    started if the model needs worker processes.
     """
     with contextlib.ExitStack() as unless_used:
         if fork_server is not None:
@@ -205,7 +207,8 @@ def find_device(settings: Settings) -> Device:
     """The device that the model runs on. Raises SettingsError if a GPU is required and there is none."""
     device = known_device(settings.device)
     if device is None:
-        # Imported only if the device must be probed: if the workers are processes, the server can save the memory.
+        # Imported only if the device must be probed. Else a server whose workers are processes never loads ONNX
+        # Runtime, and saves its memory.
         from app.runtime.session import choose_device
 
         device = choose_device(settings.device)
@@ -236,8 +239,8 @@ def model_key(model: LoadedModel) -> str:
 async def check_golden(model: LoadedModel, translator: Translator, *, min_share: float) -> None:
     """Decode the bundle's golden sentences and compare them with its expected tokens.
 
-    Raises BundleError if fewer than `min_share` match exactly or a sentence cannot be decoded. Raises NotReady,
-    DeadlineExceeded.
+    Raises BundleError if the share of sentences that match exactly is below `min_share`, or if a sentence cannot be
+    decoded. Raises NotReady, DeadlineExceeded.
     """
     futures = [
         _submit_golden(model, translator, number, line) for number, line in enumerate(model.golden, start=1)
@@ -318,7 +321,8 @@ def in_daemon_thread(
 ) -> asyncio.Future[T]:
     """Run `work` in a daemon thread. It cannot be interrupted, but it does not delay the exit of the process.
 
-    on_unused: called with the result if the future was cancelled, or, on that thread, if the event loop is closed.
+    on_unused: called with a result that nothing awaits: on the event loop if the future was cancelled, on the daemon
+    thread if the event loop is closed.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

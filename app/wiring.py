@@ -30,7 +30,7 @@ def glossaries(settings: Settings) -> GlossaryStore:
 
 
 def usage(settings: Settings) -> Usage:
-    """The counts of what callers use, with their store. Raises SettingsError."""
+    """Return the counter of what each caller uses, with its store. Raises SettingsError."""
     if settings.usage_redis_url is not None:
         from app.stores.redis_usage_store import RedisUsageStore
 

@@ -33,6 +33,7 @@ from app.text.spans import source_offsets
 from app.text.tokenizer import Tokenizer, TokenizerError
 from benchmarks.machine import describe_run
 from export.weights import default_alignment
+from model.attention_maps import attention_weights
 from model.checkpoint import load_model
 from model.corpus import Pair, read_data
 from model.transformer import Transformer
@@ -43,7 +44,7 @@ KINDS = {
     "punctuation": re.compile(r"[.?!:;()]"),
 }
 Floats = NDArray[np.float32]
-# (layer, heads)
+# A layer, and those of its heads whose attention is averaged.
 Choice = tuple[int, tuple[int, ...]]
 
 
@@ -58,7 +59,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Point:
-    """One target subword of an anchor. step: its position. sources: the correct source positions."""
+    """One target subword of an anchor. step: its target position. sources: the source positions of the anchor."""
 
     kind: str
     step: int
@@ -98,39 +99,37 @@ def points_of(pair: Pair, tokenizer: Tokenizer, *, has_tag: bool = False) -> lis
     ]
 
 
-@torch.no_grad()
-def attention(model: Transformer, source: Sequence[int], target: Sequence[int], bos_id: int) -> Floats:
-    """Attention weights with the start token and the target as input: (layers, heads, len(target) + 1, len(source))."""
-    ids = torch.tensor([[bos_id, *target]])
-    weights: Floats = model.cross_attention_weights(torch.tensor([list(source)]), ids)[:, 0].numpy()
-    return weights
-
-
 class Tally:
     """How often each choice of heads is correct, by kind of anchor."""
 
     def __init__(self) -> None:
-        self._right: dict[tuple[Any, ...], int] = defaultdict(int)
-        self._all: dict[str, int] = defaultdict(int)
+        self._num_correct: dict[tuple[Any, ...], int] = defaultdict(int)
+        self._num_all: dict[str, int] = defaultdict(int)
 
     def add(self, weights: Floats, points: Iterable[Point], choices: Iterable[Choice], *, shift: int) -> None:
-        """Count the subwords of a pair. weights: as `attention` returns them. shift: 1 for the next step's weights."""
+        """Count the subwords of a pair.
+
+        weights: cross-attention with the start token and the target as input, (layers, heads, len(target) + 1,
+        len(source)). shift: 0 for the weights of the step that predicts a subword, 1 for those of the step after it.
+        """
         points = list(points)
         for point in points:
-            self._all[point.kind] += 1
+            self._num_all[point.kind] += 1
         for choice in choices:
             best = weights[choice[0], list(choice[1])].mean(0).argmax(-1)
             for point in points:
-                self._right[choice, point.kind] += int(best[point.step + shift] in point.sources)
+                self._num_correct[choice, point.kind] += int(best[point.step + shift] in point.sources)
 
     def shares(self, choice: Choice) -> dict[str, float]:
         """The share of correct subwords by kind, and `mean` over the kinds."""
-        shares = {kind: self._right[choice, kind] / number for kind, number in sorted(self._all.items())}
+        shares = {
+            kind: self._num_correct[choice, kind] / number for kind, number in sorted(self._num_all.items())
+        }
         return {**shares, "mean": sum(shares.values()) / len(shares)}
 
     def counts(self) -> dict[str, int]:
         """The number of anchor subwords, by kind."""
-        return dict(sorted(self._all.items()))
+        return dict(sorted(self._num_all.items()))
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Example:
 def read_examples(
     args: argparse.Namespace, tokenizer: Tokenizer, tag: str | None, max_length: int
 ) -> list[Example]:
-    """The pairs that have an anchor and fit the model. tag: the subword before each source; None for no such one."""
+    """The pairs that have an anchor and fit the model. tag: the subword before each source, or None."""
     examples = []
     for specification in args.data:
         for number, pair in enumerate(read_data(specification)):
@@ -167,10 +166,10 @@ def read_examples(
 def measure(
     model: Transformer, examples: Iterable[Example], choices: Sequence[Choice], *, bos_id: int
 ) -> dict[int, Tally]:
-    """Count the correct subwords of the examples, by shift: 0 and 1."""
+    """Count the correct subwords of the examples. Returns the counts by the shift of `Tally.add`, 0 or 1."""
     tallies = {0: Tally(), 1: Tally()}
     for example in tqdm(list(examples), unit=" pairs"):
-        weights = attention(model, example.source, example.target, bos_id)
+        _, _, weights = attention_weights(model, example.source, (bos_id, *example.target))
         for shift, tally in tallies.items():
             tally.add(weights, example.points, choices, shift=shift)
     return tallies

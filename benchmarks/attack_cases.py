@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from benchmarks.files import docx, resident_mb, send
+from benchmarks.files import UPLOAD, docx, resident_mb, send, upload_body
 from benchmarks.server_process import HOST, Process
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
@@ -42,7 +42,7 @@ BAD_HEADS = (
 
 @dataclass(frozen=True)
 class Attack:
-    """limit: the setting or the rule that stops it. run: attacks a server, and returns what happens in words."""
+    """limit: the setting or the rule that stops it. run: attacks a server, and describes what happens."""
 
     name: str
     limit: str
@@ -60,8 +60,7 @@ def post(
 ) -> int:
     """Send a translation request on a new connection. Returns the status. Raises OSError and HTTPException.
 
-    body: bytes as they are, or a value that is sent as JSON; an object gets a source and a target language. address:
-    of the caller.
+    body: sent as it is if it is bytes, else as JSON. A dict gets a source and a target language. address: the caller's.
     """
     connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s, source_address=(address, 0))
     if isinstance(body, dict):
@@ -99,7 +98,7 @@ def _status_after(server: Process, *parts: bytes) -> tuple[str, int]:
 
 
 def _counts(outcomes: Counter[str]) -> str:
-    """Statuses with their numbers, in words."""
+    """Each status, with how often it occurred, as text."""
     return ", ".join(f"{status} ({number} times)" for status, number in sorted(outcomes.items()))
 
 
@@ -136,7 +135,7 @@ def flood(server: Process) -> str:
 
 
 def slow_headers(server: Process) -> str:
-    """Send headers a byte a second."""
+    """Send headers at one byte a second."""
     started_at = time.perf_counter()
     with ExitStack() as opened:
         connections = [opened.enter_context(_connect(server)) for _ in range(NUM_SLOW)]
@@ -257,23 +256,16 @@ def unread_answers(server: Process) -> str:
     return f"{8 - num_open} of 8 are closed after {time_s:.0f} s; memory grows by {largest:.0f} MB"
 
 
-def _form(name: bytes, content: bytes) -> bytes:
-    """The body of an upload, with the boundary x."""
-    fields = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
-    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="%b"\r\n\r\n' % name
-    return fields % (b"source", b"en") + fields % (b"target", b"de") + head + content + b"\r\n--x--\r\n"
-
-
 def _upload_slow_file(server: Process, opened: ExitStack) -> None:
     """Upload Markdown that is slow to parse, on a connection that `opened` closes."""
-    body = _form(b"a.md", SLOW_MARKDOWN)
-    head = b"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+    body = upload_body("a.md", SLOW_MARKDOWN, source="en", target="de")
+    head = f"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: {UPLOAD}\r\ncontent-length: {len(body)}\r\n\r\n"
     connection = opened.enter_context(_connect(server))
-    connection.sendall(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+    connection.sendall(head.encode() + body)
 
 
 def slow_file(server: Process) -> str:
-    """Upload Markdown that is slow to parse, leave, and upload a good file."""
+    """Upload slow Markdown and disconnect, twice. Then upload a good file."""
     for _ in range(2):
         with ExitStack() as opened:
             _upload_slow_file(server, opened)
@@ -284,7 +276,7 @@ def slow_file(server: Process) -> str:
 
 
 def slow_files(server: Process) -> str:
-    """Upload more slow Markdown than there are file workers, stay, and upload a good file from another address."""
+    """Upload more slow Markdown than there are file workers, and stay. Upload a good file from another address."""
     with ExitStack() as opened:
         for _ in range(NUM_SLOW_FILES):
             _upload_slow_file(server, opened)
@@ -292,19 +284,19 @@ def slow_files(server: Process) -> str:
         started_at = time.perf_counter()
         status = post(
             server.port,
-            _form(b"a.txt", b"The house is green."),
+            upload_body("a.txt", b"The house is green.", source="en", target="de"),
             path="/translate_file",
             address=NEIGHBOUR,
-            headers={"Content-Type": "multipart/form-data; boundary=x"},
+            headers={"Content-Type": UPLOAD},
             timeout_s=FILE_LIMIT_S,
         )
     return f"another caller's good file gets {status} after {time.perf_counter() - started_at:.0f} s"
 
 
 def kept_files(server: Process) -> str:
-    """Upload more files than the server keeps, fetch none, and upload one from another address."""
-    headers = {"Content-Type": "multipart/form-data; boundary=x"}
-    body = _form(b"a.txt", b"House.")
+    """Upload more files than the server keeps, and fetch none. Then upload a file from another address."""
+    headers = {"Content-Type": UPLOAD}
+    body = upload_body("a.txt", b"House.", source="en", target="de")
     path = "/translate_file"
     outcomes = Counter(
         str(post(server.port, body, path=path, headers=headers)) for _ in range(NUM_KEPT_FILES)
@@ -349,6 +341,6 @@ ATTACKS = (
     Attack("two slow Markdown files whose callers leave", "file workers are killed", slow_file),
     Attack(f"{NUM_SLOW_FILES} slow Markdown files whose callers stay", "callers take turns", slow_files),
     Attack("a Word file that unpacks to 300 MB", "file worker's limits", file_bomb),
-    # The last one, because the attacker's files then take all places.
+    # The last attack, because the attacker's files then fill the store of MAX_FILES files.
     Attack(f"{NUM_KEPT_FILES} files that are never fetched", "`MAX_FILES`, shared by callers", kept_files),
 )

@@ -42,7 +42,7 @@ def unread_log() -> str:
         _wait_until_ready(port)
         num_answered = sum(post(port, BODY) == 200 for _ in range(NUM_REQUESTS))
         process.send_signal(signal.SIGTERM)
-        return f"{num_answered:,} of {NUM_REQUESTS:,} requests are answered; {_time_to_end(process.wait)}"
+        return f"{num_answered:,} of {NUM_REQUESTS:,} requests are answered; {_describe_end(process.wait)}"
     finally:
         process.kill()
         process.wait()
@@ -58,7 +58,7 @@ def _wait_until_ready(port: int) -> None:
     raise TimeoutError("the server did not become ready")
 
 
-def _time_to_end(wait: Callable[[float], int]) -> str:
+def _describe_end(wait: Callable[[float], int]) -> str:
     started_at = time.perf_counter()
     code = wait(END_LIMIT_S)
     return f"ended {time.perf_counter() - started_at:.1f} s after the signal, exit code {code}"
@@ -80,7 +80,7 @@ def _end_while_busy(*, is_signalled_twice: bool) -> str:
         if is_signalled_twice:
             time.sleep(SECOND_SIGNAL_S)
             server.send_signal(signal.SIGTERM)
-        return _time_to_end(server.wait)
+        return _describe_end(server.wait)
 
 
 # The attack, what stops it, and the function that attacks.

@@ -2,8 +2,8 @@
 
 Each attack comes from one address. A neighbour at another address sends a text on a new connection, requests /livez,
 and waits for 50 ms, again and again. Its texts are in turn a short line, one of some 300 characters, and a line whose
-language the server detects. The server prepares the first on its event loop, and the others on threads. Writes JSON;
-`python -m benchmarks.engine.page` makes the table of docs/operations.md. Linux only.
+language the server detects. The server prepares the short line on its event loop, and the other two on threads. Writes
+JSON; `python -m benchmarks.engine.page` makes the table of docs/operations.md. Linux only.
 
     python -m benchmarks.attacks --output benchmarks/results/attacks.json
 """
@@ -30,17 +30,17 @@ from benchmarks.machine import measured
 from benchmarks.server_process import HOST, NO_CACHE, Process, serve_command
 
 RESULT = Path(__file__).with_name("results") / "attacks.json"
-EVERY_S = 0.05
+NEIGHBOUR_PAUSE_S = 0.05  # before each text of the neighbour
 LONG_LINE = "The old man walks slowly to the river and looks at the water. " * 5
 PAUSE_S = 1.0  # after an attack, so that the server can close its connections
 SETTINGS = {**NO_CACHE, "files_enabled": "true", "reader_stall_s": "2"}
 
 
 class Neighbour:
-    """Another caller, in a process of its own. A `with` block is the time of an attack.
+    """Another caller, in a process of its own. It sends texts during a `with` block, in which the attack runs.
 
     times_ms: latencies of its answered texts. num_failures: texts that were not translated, or after which /livez did
-    not answer 200. Both are set at the end.
+    not answer 200. Both are set when the block ends.
     """
 
     def __init__(self, port: int) -> None:
@@ -65,7 +65,7 @@ def _send_texts(port: int, is_over: Event, results: Connection) -> None:
     times_ms: list[float] = []
     num_failures = 0
     for number in itertools.count():
-        if is_over.wait(EVERY_S):
+        if is_over.wait(NEIGHBOUR_PAUSE_S):
             break
         started_at = time.perf_counter()
         try:
@@ -93,10 +93,11 @@ def _text(number: int) -> dict[str, object]:
 
 def _probe(port: int) -> bool:
     connection = http.client.HTTPConnection(HOST, port, timeout=10, source_address=(NEIGHBOUR, 0))
-    connection.request("GET", "/livez")
-    status = connection.getresponse().status
-    connection.close()
-    return status == 200
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()
 
 
 def attack_server(attacks: Sequence[Attack]) -> list[dict[str, object]]:
@@ -105,9 +106,9 @@ def attack_server(attacks: Sequence[Attack]) -> list[dict[str, object]]:
     with Process(serve_command(sys.executable, None, SETTINGS)) as server:
         for attack in attacks:
             with Neighbour(server.port) as neighbour:
-                time.sleep(4 * EVERY_S)
+                time.sleep(4 * NEIGHBOUR_PAUSE_S)
                 seen = attack.run(server)
-                time.sleep(4 * EVERY_S)
+                time.sleep(4 * NEIGHBOUR_PAUSE_S)
             rows.append(
                 {
                     "attack": attack.name,

@@ -42,10 +42,11 @@ class AnswerLog:
 
 
 def compare(log: AnswerLog) -> dict[str, dict[str, float]]:
-    """Counts by group: compared answers, different answers, and different scores.
+    """Counts by group of answers, and the largest difference of scores.
 
     An answer differs when its text or its number of subwords differs. HTTP responses have no ids, so equal texts with
-    equal scores are the closest check. largest_score_gap: among answers with the same text.
+    equal scores are the closest check. num_other_scores: answers that do not differ, but have other scores.
+    largest_score_gap: the largest difference of one segment's score, among answers that do not differ.
     """
     return {name: _differences(pairs) for name, pairs in log.pairs().items()}
 
@@ -64,7 +65,7 @@ def _differences(pairs: Sequence[tuple[ComparisonKey, ComparisonKey]]) -> dict[s
 
 
 def mixed_requests(requests: Mapping[int, Sequence[Request]], *, seed: int) -> list[Request]:
-    """Every sentence with every beam size, in random order. requests: by beam size."""
+    """The requests of all beam sizes, in random order. requests: one list for each beam size."""
     mixed = [request for of_beam in requests.values() for request in of_beam]
     random.Random(seed).shuffle(mixed)
     return mixed

@@ -4,7 +4,7 @@
       --output benchmarks/results/bleu.json
 
 Each bundle is served with int8. A test set has the languages of the bundle's first pair in its last two columns. The
-other direction is scored if the bundle has it. Translations have the bundle's length penalty.
+other direction is scored if the bundle has it. The searches use the bundle's length penalty.
 """
 
 from __future__ import annotations

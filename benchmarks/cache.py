@@ -23,6 +23,7 @@ from benchmarks.load import HOST, Connection, LoadError, Request, make_request
 from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
+from transduce.loadtest.percentiles import rank_of
 
 RESULT = Path(__file__).with_name("results") / "cache.json"
 PAIR = ("en", "de")
@@ -38,13 +39,13 @@ METRICS = (
 
 
 def summary(milliseconds: Sequence[float]) -> dict[str, float]:
-    """The number, the percentiles and the maximum of latencies."""
+    """The number, the percentiles and the maximum of latencies. p95 and p99 are nearest ranks."""
     ordered = sorted(milliseconds)
     return {
         "num": len(ordered),
         "p50_ms": round(statistics.median(ordered), 3),
-        "p95_ms": round(ordered[int(0.95 * len(ordered))], 3),
-        "p99_ms": round(ordered[int(0.99 * len(ordered))], 3),
+        "p95_ms": round(ordered[rank_of(len(ordered), 95) - 1], 3),
+        "p99_ms": round(ordered[rank_of(len(ordered), 99) - 1], 3),
         "max_ms": round(ordered[-1], 3),
     }
 

@@ -2,8 +2,8 @@
 
 A run of such characters becomes a placeholder that the model copies. If the model drops a placeholder, the text layer
 appends it to the sentence. The benchmark counts for each kind of character: runs that the translation contains
-unchanged, runs that the model placed, runs that were appended, and lost characters. The exit code is 1 if a run is not
-unchanged or a character is lost.
+unchanged, runs that the model placed, runs that were appended, and lost characters. The exit code is 1 if a
+translation lacks a run or a character.
 
     python -m benchmarks.carried --bundle bundles/en-de --output benchmarks/results/carried.json
 """
@@ -42,8 +42,8 @@ class Count:
     """Counts for one kind of sentences.
 
     num_runs: runs of unknown characters, each a placeholder in the model's input. num_whole: runs that the translation
-    contains unchanged. num_placed: runs that the model placed. num_appended: runs that were appended. num_lost: single
-    characters outside the vocabulary that occur less often in the joined translation than in the source.
+    contains unchanged. num_placed: runs that the model placed. num_appended: runs that were appended. num_lost:
+    occurrences of characters outside the vocabulary that the translation of the whole sentence lacks.
     """
 
     num_sentences: int = 0
@@ -55,7 +55,7 @@ class Count:
 
 
 class PlaceholderCounter:
-    """The bundle's model, engine and translator, without a server."""
+    """Counts what becomes of placeholders. It has the bundle's model, engine and translator, but no server."""
 
     def __init__(self, model: LoadedModel, engine: Engine, text_threads: TextThreads) -> None:
         self.model = model
@@ -117,7 +117,7 @@ class PlaceholderCounter:
         )
 
     def _num_lost(self, source: str, answer: str) -> int:
-        """Characters outside the vocabulary that occur less often in the translation than in the source."""
+        """The number of occurrences of characters outside the vocabulary that the translation lacks."""
         source, answer = unicodedata.normalize("NFC", source), unicodedata.normalize("NFC", answer)
         unknown = Counter(
             character for character in source if self.model.source_tokenizer.num_verbatim_spans(character)

@@ -26,7 +26,7 @@ from transduce.sizing.measure import CLIENTS
 
 PAGES = {ROOT / "docs" / "ray.md": RAY, ROOT / "docs" / "sizing.md": SIZING}
 PRICE_A_CORE = 0.05  # for an hour, in any currency
-# Rows of the table of machines: their number, and the cores of each that are used.
+# Rows of the table of machines: the number of machines, and the number of cores used on each.
 SCALES = ((1, 1), (1, 2), (1, 8), (10, 8), (100, 8), (1000, 8))
 
 
@@ -41,7 +41,7 @@ def provenance(result: dict[str, Any]) -> str:
 
 
 def ray_table(result: dict[str, Any]) -> str:
-    """Throughput and one request, on Ray and on the server."""
+    """Throughput and the latency of one request, on Ray and on the server."""
     found = result["figures"]
     many, one = found["answers_per_s"], found["one_client_ms"]
     rows = [
@@ -89,21 +89,21 @@ def sizing_table(result: dict[str, Any]) -> str:
 
 
 def loop_clients(loops: Sequence[dict[str, Any]]) -> list[str]:
-    """The clients of each loop, or of the loops that `measure.merged` has made one."""
+    """The number of clients of each closed loop, in words. `measure.merged` may have joined loops into one."""
     words = []
     left = iter(CLIENTS)
-    for most in (one["num_clients"] for one in loops):
+    for num_clients in (one["num_clients"] for one in loops):
         first = next(left)
         last = first
-        while last < most:
+        while last < num_clients:
             last = next(left)
-        mean = f"{first} to {last} clients, measured as their mean and simulated with {last}"
-        words.append(mean if first < last else "1 client" if most == 1 else f"{most} clients")
+        joined = f"{first} to {last} clients, measured as their mean and simulated with {last}"
+        words.append(joined if first < last else "1 client" if num_clients == 1 else f"{num_clients} clients")
     return words
 
 
 def scale_table(result: dict[str, Any]) -> str:
-    """Machines, the rate that they keep, and the price."""
+    """For each number of machines: the rate that they answer within the SLO, and the price."""
     found = result["figures"]
     capacity = Capacity(found["saturated_per_s"], found["within_slo_per_s"])
     words = [len(spec.texts[0].split()) for spec in built_in("news").requests]
@@ -132,7 +132,7 @@ def scale_table(result: dict[str, Any]) -> str:
 
 
 def median(values: list[float]) -> float:
-    """The middle value; of an even number, the upper one of the two in the middle."""
+    """The middle value. With an even number of values, the upper one of the two in the middle."""
     return sorted(values)[len(values) // 2]
 
 

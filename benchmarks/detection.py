@@ -1,7 +1,7 @@
 """Compare language detectors on texts of known language: accuracy by length, time, memory.
 
 Every installed detector runs in a separate process. It is restricted to the languages of the texts if it can be. The
-texts are the sentences of the corpora, and the first one, two and four words of each. Short texts are the hardest.
+texts are the sentences of the corpora, and the first 1, 2 and 4 words of each sentence. Short texts are the hardest.
 
     python -m benchmarks.detection --data FOLDER --output benchmarks/results/detection.json
 
@@ -171,16 +171,16 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
 def returned_untranslated(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
     """Count the texts that Transduce would return untranslated if the target were the detected language.
 
-    num_wrong: those of them whose detected language is wrong.
+    num_wrong: the returned texts whose detected language is wrong.
     """
     detector = LanguageDetector(languages)
     texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
-    kept = [
+    right = [
         language == found[0][0]
         for language, text in texts
         if (found := restrict_to(detector.detect(text), languages)) and is_in_target(text, found[0][0], found)
     ]
-    return {"num_texts": len(texts), "num_returned_untranslated": len(kept), "num_wrong": kept.count(False)}
+    return {"num_texts": len(texts), "num_returned_untranslated": len(right), "num_wrong": right.count(False)}
 
 
 def version_of(distribution: str) -> str | None:

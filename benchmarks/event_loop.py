@@ -23,6 +23,7 @@ from pathlib import Path
 
 from benchmarks.cache import summary
 from benchmarks.fairness import Body, client_cpu_s, items_of
+from benchmarks.files import UPLOAD, upload_body
 from benchmarks.machine import describe_run
 from benchmarks.server_process import HOST, Process, serve_command
 from benchmarks.serving import read_sentences
@@ -33,7 +34,6 @@ GOAL_MS = 100.0
 PROBE = f"GET /livez HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 PROBE_EVERY_S = 0.004
 JSON = "application/json"
-BOUNDARY = "benchmark-boundary"
 SETTINGS = {"files_enabled": "true", "max_file_bytes": "10000000"}
 MAX_CHARACTERS = 49_000
 NUM_TERMS = 400
@@ -41,7 +41,7 @@ NUM_TERMS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """Clients that repeat one request. expected_status: the result says whether some response has it."""
+    """Clients that repeat one request. expected_status: the status that at least one response should have."""
 
     name: str
     num_clients: int
@@ -90,13 +90,7 @@ def json_file() -> bytes:
     """An upload of a JSON file of 4 MB. Source and target language are equal, so nothing is decoded."""
     texts = [f"{sentence} {number}" for number in range(120) for sentence in read_sentences()]
     content = json.dumps(dict(enumerate(texts)))[:4_000_000].rpartition(", ")[0] + "}"
-    fields = {"source": "de", "target": "de"}
-    parts = [
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    ]
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="texts.json"\r\n\r\n'
-    return "".join([*parts, head, content, f"\r\n--{BOUNDARY}--\r\n"]).encode()
+    return upload_body("texts.json", content.encode(), source="de", target="de")
 
 
 TRANSLATE = "/v1/translate"
@@ -106,13 +100,7 @@ CASES = (
     Case("16 clients, 49,000 characters of cached sentences", 16, TRANSLATE, JSON, cached_texts),
     Case("16 clients, the same with a glossary of 400 terms", 16, TRANSLATE, JSON, cached_texts_with_terms),
     Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, empty_arrays, expected_status=413),
-    Case(
-        "1 client, a JSON file of 4 MB",
-        1,
-        "/translate_file",
-        f"multipart/form-data; boundary={BOUNDARY}",
-        json_file,
-    ),
+    Case("1 client, a JSON file of 4 MB", 1, "/translate_file", UPLOAD, json_file),
 )
 
 

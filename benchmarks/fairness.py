@@ -2,7 +2,7 @@
 
 The quiet caller sends five lines a second, each on an open connection. The loud caller sends the case's load. Each
 case has its own server. In each turn the quiet caller runs alone, then beside the load. Latency counts from the time
-when a line was due. The clients share the server's cores, so the result has their share of the CPU time. Writes JSON
+when a line was due. The clients run on the server's cores, so the result has the CPU time of the clients. Writes JSON
 and prints a table. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
@@ -59,8 +59,8 @@ class Case:
 class Results:
     """Results of all runs alone, or of all runs beside the load.
 
-    statuses: the quiet caller's. served_ms: its latencies of responses with status 200. loud: the loud caller's
-    statuses.
+    statuses: the quiet caller's. served_ms: the quiet caller's latencies of responses with status 200. loud: the loud
+    caller's statuses.
     """
 
     statuses: Counter[int] = field(default_factory=Counter)
@@ -96,7 +96,7 @@ def _full(sentences: Iterator[str]) -> Body:
 
 
 def items_of(sentences: Sequence[str]) -> list[str]:
-    """Join sentences to texts of at most MAX_ITEM_CHARACTERS, without the space at their end."""
+    """Join sentences to texts of at most MAX_ITEM_CHARACTERS, not counting the space at the end of each text."""
     texts = [""]
     for sentence in sentences:
         if len(texts[-1]) + len(sentence) > MAX_ITEM_CHARACTERS:
@@ -193,7 +193,7 @@ async def send_lines_beside_load(
 ) -> None:
     """Measure the quiet caller beside the load, which starts a second earlier.
 
-    Raises the error of a client of the load that has failed.
+    Raises the error of a load client that has failed.
     """
     upcoming = shuffled_forever(sentences)
 
@@ -277,7 +277,9 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=6.0, help="duration of a run, alone or beside the load (default: 6)"
     )
-    parser.add_argument("--turns", type=int, default=2, help="runs alone and beside the load (default: 2)")
+    parser.add_argument(
+        "--turns", type=int, default=2, help="number of runs alone, and of runs beside the load (default: 2)"
+    )
     parser.add_argument(
         "--case",
         type=int,

@@ -1,10 +1,14 @@
 """Measure the cost of files that are slow to parse or write, by size, and the delay of other requests.
 
 Each file is sent with equal source and target language, so the server parses and writes it but translates nothing. A
-file above a limit is refused, and its figures end at the refusal. The result has the CPU seconds of the file workers,
-about 0.1 of which is the start of a new one, and the peak memory of a worker in 10^6 bytes since its start. A worker
-that has used little memory reads several files. Meanwhile another connection requests /livez, and the result has the
-largest latency. Linux only.
+file above a limit is refused, and its figures end at the refusal. The result has for each file:
+
+- the CPU seconds of the file workers. The start of a new worker takes about 0.1 s of them;
+- the peak memory of a file worker since its start, in 10^6 bytes. The peak may come from an earlier file, because a
+  worker that has used little memory reads several files;
+- the largest latency of /livez, which another connection requests during the upload.
+
+Linux only.
 
     python -m benchmarks.files --output benchmarks/results/files.json
 """
@@ -33,6 +37,7 @@ RESULT = Path(__file__).with_name("results") / "files.json"
 SIZES = (10_000, 20_000, 40_000, 80_000)
 # After a file above this size, wait SETTLE_S seconds: the server frees its memory within a second after the response.
 SETTLED_BYTES, SETTLE_S = 500_000, 2.0
+UPLOAD = "multipart/form-data; boundary=x"  # the content type of `upload_body`
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 # Fragments that are repeated to fill a file, by suffix.
 FRAGMENTS = {
@@ -88,7 +93,10 @@ LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 @dataclass
 class Sampler:
-    """Samples a server's file workers and the latency of /livez, in threads. cpu_s, memory_mb: by process id."""
+    """Samples a server's file workers and the latency of /livez, in threads. cpu_s, memory_mb: by process id.
+
+    livez_ms: the latency of every request, failed requests included.
+    """
 
     server: Process
     cpu_s: dict[int, float] = field(default_factory=dict)
@@ -129,27 +137,31 @@ class Sampler:
         connection = http.client.HTTPConnection(HOST, self.server.port, timeout=60)
         while not self._is_over.wait(0.01):
             started = time.perf_counter()
-            connection.request("GET", "/livez")
-            connection.getresponse().read()
-            self.livez_ms.append(1000 * (time.perf_counter() - started))
+            try:
+                connection.request("GET", "/livez")
+                connection.getresponse().read()
+            except (OSError, http.client.HTTPException):
+                connection.close()  # the next request opens it again
+            finally:
+                self.livez_ms.append(1000 * (time.perf_counter() - started))
         connection.close()
+
+
+def upload_body(name: str, content: bytes, *, source: str, target: str) -> bytes:
+    """The body of an upload of a file."""
+    fields = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'
+        for field, value in (("source", source), ("target", target))
+    )
+    head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    return (fields + head).encode() + content + b"\r\n--x--\r\n"
 
 
 def send(server: Process, suffix: str, content: bytes) -> int:
     """Upload a file. Returns the status of the response."""
-    fields = {"source": "en", "target": "en"}
-    parts = [
-        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    ]
-    parts.append(f'--x\r\nContent-Disposition: form-data; name="file"; filename="a.{suffix}"\r\n\r\n')
     connection = http.client.HTTPConnection(HOST, server.port, timeout=300)
-    connection.request(
-        "POST",
-        "/translate_file",
-        "".join(parts).encode() + content + b"\r\n--x--\r\n",
-        {"Content-Type": "multipart/form-data; boundary=x"},
-    )
+    body = upload_body(f"a.{suffix}", content, source="en", target="en")
+    connection.request("POST", "/translate_file", body, {"Content-Type": UPLOAD})
     answer = connection.getresponse()
     answer.read()
     connection.close()

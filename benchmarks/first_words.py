@@ -1,6 +1,6 @@
 """Measure the quality of translations of 300 texts that newcomers type (`first_words.tsv`), through a real server.
 
-Each entry of the server's language pairs is one request to POST /v1/translate, with the default options. Prints the
+Each entry whose direction the server has is one request to POST /v1/translate, with the default options. Prints the
 share of acceptable answers (all, by direction, by kind) and each failure. Counts the empty answers, and the answers
 that lack a number of their source. `benchmarks.first_words_score` has the rule of comparison.
 
@@ -57,7 +57,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The share of acceptable answers, 0 to 1; 0 if there are none."""
+        """The share of acceptable answers, 0 to 1. It is 0 if there are no answers."""
         return self.num_acceptable / self.num_entries if self.num_entries else 0.0
 
 
@@ -102,7 +102,7 @@ def table(groups: dict[str, Tally]) -> str:
 
 
 def failures(answers: Iterable[ScoredAnswer]) -> list[dict[str, Any]]:
-    """The answers that are not acceptable, with an acceptable one and the missing pieces."""
+    """The answers that are not acceptable, each with an acceptable answer and the missing pieces."""
     return [
         {
             "id": answered.entry.id,

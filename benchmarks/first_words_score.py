@@ -6,8 +6,8 @@ The file's columns:
 - `direction`: `en-de` or `de-en`.
 - `kind`: greeting, word, button, and so on; the report has a line for each.
 - `source`: what is typed. `\n` stands for a line break.
-- `acceptable`: patterns of acceptable answers, separated by ` || `. `[a|b]` in a pattern is a choice; `[ a|]` may be
-  left out. A pattern stands for all its combinations.
+- `acceptable`: patterns of acceptable answers, separated by ` || `. `[a|b]` in a pattern is a choice; the text in
+  `[ a|]` may be left out. A pattern stands for all its combinations.
 - `must`: pieces that an answer must contain (numbers, names, addresses), separated by ` && `; the accepted forms of a
   piece are separated by ` || `. `-` where there is none.
 
@@ -16,7 +16,7 @@ The rule of comparison, for the answer and for every acceptable answer:
 1. Both are normalised to Unicode NFC. In each line, every run of white space becomes one space, except at the ends of
    the line, where white space is removed.
 2. Quotes become straight: double quotes and guillemets become `"`, single quotes and apostrophes become `'`.
-3. The final mark of a line (`.`, `!`, `?`, `...`) may be missing on either side. `.`, `!` and `...` count as the same
+3. The final mark of a line (`.`, `!`, `?`, `...`) may be missing in either text. `.`, `!` and `...` count as the same
    mark; `?` does not.
 4. All else must be equal: letters, their case, punctuation inside, digits and separators.
 
@@ -26,8 +26,9 @@ MIN_CHRF against the nearest acceptable sentence at its place, after the steps 1
 paragraph; the chrF of the whole would hide it.
 
 An answer drops a number if it lacks a `must` piece that has a form with a digit. A form that begins or ends with a
-digit is not found where a number goes on there, and one with a letter not where a word goes on: `3` is found in `3rd`
-and `3kg`, but not in `3.5`, `13` or `3,000`, and `ten` not in `often`.
+digit is not found where the text continues the number at that end: `3` is found in `3rd` and `3kg`, but not in `3.5`,
+`13` or `3,000`. A form that begins or ends with a letter is not found where the text continues the word: `ten` is not
+found in `often`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class Entry:
 
     @cached_property
     def sentences(self) -> tuple[tuple[str, ...], ...]:
-        """For a paragraph: the acceptable sentences by position. Raises ValueError if patterns differ in length."""
+        """For a paragraph: the acceptable sentences by position.
+
+        Raises ValueError if the patterns do not all have the same number of sentences.
+        """
         by_pattern = [
             [expand(sentence) for sentence in split_sentences(pattern, self.target)]
             for pattern in self.patterns
@@ -162,7 +166,7 @@ def _split_mark(line: str) -> tuple[str, str]:
 
 
 def contains(text: str, form: str) -> bool:
-    """Whether the form occurs in the text, as described above."""
+    """Whether the form occurs in the text where the text does not continue the form's number or word."""
     form = fold(form)
     before = r"(?<!\d)(?<!\d[.,])" if form[0].isdigit() else _NO_LETTER_BEFORE if form[0].isalpha() else ""
     after = r"(?!\d)(?![.,]\d)" if form[-1].isdigit() else _NO_LETTER_AFTER if form[-1].isalpha() else ""

@@ -1,4 +1,4 @@
-"""Measure a server's start time and memory, and the share of each loading step.
+"""Measure a server's start time and memory, and what each loading step adds to both.
 
 Starts `transduce serve` alternately on one core and on all cores. On several cores it has worker processes. Reads
 resident (RSS) and proportional (PSS) memory in 10^6 bytes: when ready, under load, and after language detection. A

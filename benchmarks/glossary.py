@@ -6,11 +6,12 @@ glossary requires only words of the reference. The methods alternate over HTTP, 
 - `none`: no glossary.
 - `server`: the server's glossary. It translates as `none`, and then as `placeholders` if a term is missing.
 - `placeholders`: a placeholder replaces every term (`{term0}`).
-- `n_best`: a beam of 16 returns 16 hypotheses. The best one with all terms is taken, or else the best one.
+- `n_best`: a beam of 16 returns 16 hypotheses. The best one with all terms is taken. If none has all terms, the best of
+  all hypotheses is taken.
 - `inserted`: forced decoding. It tries a missing term before each word of the translation. The words before that place
   and the term become the `target_prefix`, and the search continues from there. The candidate with the most terms is
-  kept. Of several, the one with the best score is kept. Then the next missing term is inserted. This is not a grid beam
-  search, which the engine does not have.
+  kept, and among candidates with equally many terms the one with the best score. Then the next missing term is
+  inserted. This is not a grid beam search, which the engine does not have.
 
 A term counts as kept if a word begins with it, ignoring case, and has at most three more letters. chrF is computed for
 whole sentences, and again after these words are removed from translation and reference.
@@ -51,7 +52,7 @@ MAX_ENDING = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence, its reference translation, and the target terms of the terms in it."""
+    """A sentence, its reference translation, and the German words of the glossary terms in the sentence."""
 
     source: str
     reference: str
@@ -69,7 +70,7 @@ def has_term(text: str, term: str) -> bool:
     return re.search(_pattern(term), text, re.IGNORECASE) is not None
 
 
-def is_whole(text: str, sample: Sample) -> bool:
+def has_all_terms(text: str, sample: Sample) -> bool:
     """Whether the translation contains all terms."""
     return all(has_term(text, term) for term in sample.terms)
 
@@ -86,7 +87,7 @@ def _pattern(term: str) -> str:
 
 
 def read_samples(path: Path, terms: Sequence[Term], limit: int) -> list[Sample]:
-    """The first sentences of a test set that have terms, all of which are also in the reference."""
+    """The first `limit` sentences of a test set that have terms, if the reference has all of these terms."""
     glossary = Glossary(terms, "en")
     found = []
     with lzma.open(path, "rt", encoding="utf-8") as lines:
@@ -135,7 +136,7 @@ class GlossaryMethods:
         """The best hypothesis that contains the terms."""
         (found,) = self._translate(sample.source, beam_size=NUM_HYPOTHESES, num_hypotheses=NUM_HYPOTHESES)
         texts = [str(each["text"]) for each in found["hypotheses"]]
-        fitting = (text for text in texts if is_whole(text, sample))
+        fitting = (text for text in texts if has_all_terms(text, sample))
         return next(fitting, texts[0])
 
     def inserted(self, sample: Sample) -> str:
@@ -192,12 +193,13 @@ def measure(
 ) -> dict[str, float]:
     """One method's figures. plain: the translations without a glossary.
 
-    median_ms_where_missing: of the sentences whose plain translation lacks a term. Raises StatisticsError if none does.
+    median_ms_where_missing: the median over the sentences whose plain translation lacks a term. Raises StatisticsError
+    if there is no such sentence.
     """
     hard_s = [
         took_s
         for sample, text, took_s in zip(samples, plain, times_s, strict=True)
-        if not is_whole(text, sample)
+        if not has_all_terms(text, sample)
     ]
     pairs = list(zip(samples, translations, strict=True))
     kept = [has_term(text, term) for sample, text in pairs for term in sample.terms]

@@ -111,10 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--limit", type=int, default=60, help="sentences of a test set (default: %(default)s)"
     )
     args = parser.parse_args(arguments)
+    paths = sorted((args.data / "en-de").glob("test.*.tsv.xz"))
+    if not paths:
+        parser.error(f"--data: {args.data} has no en-de/test.*.tsv.xz")
     run = describe_run(
         "benchmarks.glossary_many", ["--data", "FOLDER", "--limit", str(args.limit)], python=None
     )
-    samples = read_samples(sorted((args.data / "en-de").glob("test.*.tsv.xz")), args.limit)
+    samples = read_samples(paths, args.limit)
+    if not samples:
+        parser.error(f"--data: no sentence has {NUM_TERMS} terms")
     figures: dict[str, dict[str, float]] = {}
     with ServerProcess(ServeOptions(sys.executable, None)) as server:
         url = f"http://127.0.0.1:{server.port}"

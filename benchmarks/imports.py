@@ -1,8 +1,8 @@
-"""Measure time and memory of `transduce import` for a model of OPUS-MT's size, or another, with random weights.
+"""Measure time and memory of `transduce import` for a model with random weights, of OPUS-MT's size by default.
 
-Each import runs in a fresh process. Its memory is the peak resident memory, mapped files included, above that of the
-process after it has imported all modules. A model with random weights rarely generates the end token. So the golden
-translations are as long as the model permits, and their caches are full.
+Each import runs in a fresh process. Its memory is the process's peak resident memory, mapped files included, minus its
+resident memory after all modules are loaded. A model with random weights rarely generates the end token. So the golden
+translations are as long as the model permits, and fill the decoder's caches.
 
     python -m benchmarks.imports
 """
@@ -42,9 +42,10 @@ RESULT = ROOT / "benchmarks" / "results" / "imports.json"
 
 
 def write_nllb(portable: PortableModel, folder: Path) -> None:
-    """Write the model in NLLB's format. Some pieces are replaced, and NLLB computes its own positions.
+    """Write the model in NLLB's format.
 
-    Neither changes the cost of an import.
+    Tokens of NLLB replace some pieces of the model, and an imported NLLB model has NLLB's positions. Neither changes
+    the cost of an import.
     """
     folder.mkdir()
     config, state = portable.model.config, portable.model.state_dict()
@@ -139,7 +140,7 @@ def words() -> Iterator[str]:
 
 
 def vocabulary(size: int) -> bytes:
-    """A SentencePiece model with `size` pieces: the special pieces, then those of `words`."""
+    """A SentencePiece model with `size` pieces: the special pieces, then the pieces that `words` yields."""
     return sentencepiece_model(tuple(itertools.islice(itertools.chain(FIRST, words()), size)))
 
 
@@ -183,7 +184,7 @@ def write_models(folder: Path, args: argparse.Namespace, formats: Sequence[str])
 
 
 def measure_here(model: Path, output: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Import in this process: seconds, and the peak memory of each stage in 10^6 bytes."""
+    """Import in this process. Returns the seconds, and the peak memory of each stage in 10^6 bytes."""
     for name in MODULES:
         import_module(name)
     import_module("tqdm")
@@ -200,7 +201,7 @@ def measure_here(model: Path, output: Path, args: argparse.Namespace) -> dict[st
 
 
 def measure(model: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Import in a fresh process."""
+    """Call `measure_here` in a fresh process, and return its result."""
     command = [
         sys.executable,
         "-m",
@@ -222,10 +223,15 @@ def main() -> int:
     parser.add_argument("--preset", default="base", help="sizes of the model (default: base)")
     parser.add_argument("--vocab-size", type=int, default=60_000, help="subwords (default: 60000)")
     parser.add_argument("--precisions", default="int8,fp16", help="variants (default: int8,fp16)")
-    parser.add_argument("--num-layers", type=int, help="layers of both stacks (default: the preset's)")
+    parser.add_argument("--num-layers", type=int, help="layers of each stack (default: the preset's)")
     parser.add_argument("--max-length", type=int, default=256, help="as in `transduce import` (default: 256)")
     formats = "huggingface,ctranslate2"
-    parser.add_argument("--formats", default=formats, help=f"of {', '.join(WRITERS)} (default: {formats})")
+    among = ", ".join(WRITERS)
+    parser.add_argument(
+        "--formats",
+        default=formats,
+        help=f"formats, separated by commas, out of {among} (default: {formats})",
+    )
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -33,8 +33,8 @@ class LoadError(Exception):
 class Request:
     """A request to translate one text or several.
 
-    number: the caller's number, by which it finds the request of an answer. body: the JSON. content: the complete HTTP
-    request.
+    number: set by the code that makes the request, to find the request of an answer. body: the JSON. content: the
+    complete HTTP request.
     """
 
     number: int
@@ -157,7 +157,7 @@ async def random_arrivals(
 ) -> list[TimedAnswer]:
     """Send each request once, in order, at the times of a Poisson process, without waiting for responses.
 
-    rate: requests/s. The gaps are scaled, so that the mean rate is exactly this one.
+    rate: requests/s. The gaps are scaled, so that the mean rate is exactly `rate`.
     """
     draw = random.Random(seed)
     times = list(itertools.accumulate(draw.expovariate(1.0) for _ in requests))
@@ -191,8 +191,9 @@ async def random_arrivals(
 async def httpx_loop(
     port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
 ) -> list[float]:
-    """`closed_loop` with httpx, to check the client of this module. Returns the time of each response.
+    """`closed_loop` with httpx, to check the client of this module.
 
+    Returns when each response ended, in seconds of time.perf_counter.
     Each client has its own connection pool, because a pool scans all of its connections for every request.
     """
     upcoming = itertools.cycle(requests)
@@ -217,7 +218,7 @@ async def httpx_loop(
 
 
 def rate_of(ended_at: Sequence[float], *, num_warm_up: int) -> float:
-    """Responses/s after the first num_warm_up responses. Raises ValueError if num_warm_up is 0 or none is left."""
+    """Responses/s after the first num_warm_up responses. Raises ValueError if num_warm_up is 0 or none follow."""
     if not 0 < num_warm_up < len(ended_at):
         raise ValueError(f"{len(ended_at)} answers are too few for a rate")
     return (len(ended_at) - num_warm_up) / (ended_at[-1] - ended_at[num_warm_up - 1])

@@ -21,7 +21,11 @@ TOLERANCE_MS = 1.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """Median, lowest and highest ratio by percentile. agrees: whether every median is close enough to 1."""
+    """Ratios of the compared passes' latencies, by percentile.
+
+    ratios: the median over the passes. ranges: the lowest and the highest. agrees: whether every median is close enough
+    to 1.
+    """
 
     ratios: dict[str, float]
     ranges: dict[str, tuple[float, float]]
@@ -41,19 +45,19 @@ def median_of(passes: Sequence[Latencies]) -> dict[str, float]:
 def compare_other_passes(others: Sequence[Latencies], own: Sequence[Latencies]) -> Comparison:
     """Compare each pass of the other tester with our pass before it and our pass after it.
 
-    own: our passes in order, one more than the others. Raises ValueError for another number.
+    own: our passes in order. Raises ValueError unless we have one pass more than the other tester.
     """
     if len(own) != len(others) + 1:
         raise ValueError(f"{len(others)} other passes need {len(others) + 1} of our own, not {len(own)}")
-    return _compared(list(zip(own[:-1], others, own[1:], strict=True)), own)
+    return _compare_to_neighbours(list(zip(own[:-1], others, own[1:], strict=True)), own)
 
 
 def compare_own_passes(own: Sequence[Latencies]) -> Comparison:
     """Compare each of our passes with its two neighbours. Needs at least three passes."""
-    return _compared(list(zip(own[:-2], own[1:-1], own[2:], strict=True)), own)
+    return _compare_to_neighbours(list(zip(own[:-2], own[1:-1], own[2:], strict=True)), own)
 
 
-def _compared(
+def _compare_to_neighbours(
     triples: Sequence[tuple[Latencies, Latencies, Latencies]], own: Sequence[Latencies]
 ) -> Comparison:
     """Ratios of the middle pass to the mean of its neighbours. triples: before, middle and after."""

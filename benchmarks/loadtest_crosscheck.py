@@ -49,7 +49,7 @@ RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
 PARTS = (*RATES, "cost")
 PERCENTILES = ("p50", "p75", "p90", "p99")
 # The largest accepted share of our passes in which the tester was late.
-MOST_LATE = 0.25
+MAX_LATE_SHARE = 0.25
 # wrk2 opens a connection every 5 ms and gives each an equal share of the rate. With these numbers of connections its
 # requests are evenly spaced, as ours are.
 NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
@@ -65,7 +65,7 @@ COST_OPEN = (1, 16, 200)  # concurrent requests of the part `cost`
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of the other testers, None if missing. duration_s: of each measurement. num_rounds: passes of wrk2."""
+    """Paths of the other testers, None if missing. duration_s: of each measurement. num_rounds: see `alternate`."""
 
     wrk2: Path | None
     autocannon: Path | None
@@ -156,8 +156,9 @@ autocannon({...input.options, requests}).then(result => console.log(JSON.stringi
 def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Latencies by autocannon, in whole milliseconds, counted from the time of sending.
 
-    Its correction for coordinated omission is turned off. The correction adds values between two answers that are
-    further apart than the interval of one connection's rate. Here connections idle, so it would always add values.
+    Its correction for coordinated omission is turned off. The correction adds latencies if two answers are further
+    apart than the interval between the requests of one connection. Here connections are often idle, so it would always
+    add latencies.
     """
     options = {
         "url": f"{target.url}{target.path}",
@@ -200,14 +201,15 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         for tool in ("wrk2", "autocannon")
         if tool in found
     }
-    found["agrees"] = {tool: _within(found[tool]["latency_ms"], own) for tool in found["ratios"]}
+    found["agrees"] = {tool: _all_agree(found[tool]["latency_ms"], own) for tool in found["ratios"]}
     return found
 
 
 def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Alternate our tester with wrk2. Our tester is first and last.
 
-    is_steady: whether our passes agree with their neighbours, and the tester was late in at most MOST_LATE of them.
+    is_steady: whether our passes agree with their neighbours, and our tester was late in at most the share
+    MAX_LATE_SHARE of them.
     """
     own: list[dict[str, Any]] = [ours(part, target, tools)]
     others: list[dict[str, Any]] = []
@@ -227,12 +229,12 @@ def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         "ratios": {"wrk2": other_result.ratios, "control": own_result.ratios},
         "ranges": {"wrk2": other_result.ranges, "control": own_result.ranges},
         "num_late": num_late,
-        "is_steady": own_result.agrees and num_late <= MOST_LATE * len(own),
+        "is_steady": own_result.agrees and num_late <= MAX_LATE_SHARE * len(own),
         "agrees": {"wrk2": other_result.agrees},
     }
 
 
-def _within(other_ms: Mapping[str, float], own_ms: Mapping[str, float]) -> bool:
+def _all_agree(other_ms: Mapping[str, float], own_ms: Mapping[str, float]) -> bool:
     return all(agrees(other_ms[name], own_ms[name]) for name in PERCENTILES)
 
 
@@ -333,7 +335,7 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts and merge them into the result file. Returns the exit code.
 
-    1: wrk2 disagrees. 3: the machine was unsteady in a part, which is not written.
+    1: wrk2 disagrees. 3: the machine was unsteady in a part. The result of this part is not written.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -2,9 +2,10 @@
 
 `spread`: service times follow a log-normal distribution (median 30 ms, sigma 0.5). The n-th request takes the quantile
 frac(n x golden ratio). These quantiles cover 0 to 1 evenly, so the percentiles are known. The times depend only on the
-order of the requests, not on their concurrency. `stalls`: each request
-takes 20 ms, and requests run concurrently. A request that comes in the first 0.8 s of every 4 s first waits until the
-0.8 s are over.
+order of the requests, not on their concurrency.
+
+`stalls`: each request takes 20 ms, and requests run concurrently. A request that comes in the first 0.8 s of every 4 s
+first waits until the 0.8 s are over.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def describe_run(
     """The head of a result file: command, commit, machine and versions. Call it before the measurement.
 
     A later call would record the load average that the measurement itself causes. module: of the benchmark, as in
-    `python -m MODULE`. arguments: of the recorded command; None for those of this process. python: the interpreter
+    `python -m MODULE`. arguments: of the recorded command; None for this process's own. python: the interpreter
     whose package versions are recorded; None for none.
     """
     command_line = sys.argv[1:] if arguments is None else arguments

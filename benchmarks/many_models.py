@@ -61,14 +61,14 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
 
     def latencies_ms(self, *, is_warm: bool) -> list[float]:
-        """The latencies of requests whose model was in memory, or of those that waited for it."""
+        """The latencies of requests whose model was in memory, or, with is_warm=False, of all others."""
         return [each.latency_ms for each in self.answers if ("load" not in each.phases_ms) == is_warm]
 
 
 def write_copies(folder: Path, num_copies: int) -> list[str]:
     """Write copies of the bundled model, of one precision only, and return their names, the most popular first.
 
-    A bundle is valid with another name and with fewer variants, if the manifest lists no file of the missing ones.
+    A bundle is valid with another name and with fewer variants, if the manifest lists no file of the missing variants.
     """
     names = [f"copy-{number:02}" for number in range(num_copies)]
     manifest = json.loads((BUNDLE / "manifest.json").read_text("utf-8"))
@@ -116,7 +116,7 @@ async def send(port: int, names: Sequence[str], load: Load) -> Outcome:
 
 
 class MemoryPeak:
-    """The most memory of a process and all its children while the `with` block runs, in bytes of PSS."""
+    """The peak memory of a process and all its children while the `with` block runs, in bytes of PSS."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -136,7 +136,7 @@ class MemoryPeak:
         """The memory now, in bytes. In PSS, a page that n processes share counts 1/n in each."""
         total = 0
         for process in (self._process, *self._process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error, FileNotFoundError):  # it has ended meanwhile
+            with contextlib.suppress(psutil.Error, FileNotFoundError):  # the process has ended meanwhile
                 total += process.memory_full_info().pss
         return total
 

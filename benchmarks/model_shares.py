@@ -1,8 +1,8 @@
 """Measure how two models of one server share its cores.
 
-The server serves two copies of a bundle under two names. In each round, clients load the first model alone, the second
-alone, then both at once. A second server serves one copy only. Its rate shows what the presence of an idle model costs.
-Writes JSON. Linux only.
+The server serves two copies of a bundle under two names. In each round, clients send requests to the first model alone,
+to the second alone, then to both at once. A second server serves one copy only. Its rate shows what the presence of an
+idle model costs. Writes JSON. Linux only.
 
     python -m benchmarks.model_shares --output benchmarks/results/model_shares.json
 """
@@ -26,9 +26,9 @@ from benchmarks.server_process import NO_CACHE, Process, serve_command
 from benchmarks.serving import read_sentences
 
 RESULT = Path(__file__).with_name("results") / "model_shares.json"
-# The names of the two rates that are measured while clients load both models at once.
+# The names of the two rates that are measured while clients send requests to both models.
 BOTH = ("both, first", "both, second")
-NUM_CLIENTS = 32  # of each model under load
+NUM_CLIENTS = 32  # for each model that gets requests
 
 
 def requests_to(name: str) -> list[Request]:
@@ -38,7 +38,7 @@ def requests_to(name: str) -> list[Request]:
 
 
 async def rates(port: int, names: Sequence[str], seconds: float) -> list[float]:
-    """The requests/s of each model while clients load these models at once."""
+    """The requests/s of each model while clients send requests to these models at once."""
 
     async def rate(name: str) -> float:
         answers = await closed_loop(

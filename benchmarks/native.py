@@ -1,10 +1,10 @@
 """Measure a decoder step of the native kernels by rows and threads, and its lower bound.
 
 The graph is a decoder of the base size with random weights. It consists of native operators and one
-LayerNormalization. Each row attends to `--columns` columns of its target and of its source. Times are medians of a
-step through ONNX Runtime. The lower bound (floor) is the larger of two times: all bytes over the bandwidth, and the
-multiply-adds with weights over the peak rate plus the caches' bytes over the bandwidth. Rates are those of `--threads`
-cores of the machine on which the kernels were tuned.
+LayerNormalization. Each row attends to `--columns` subwords of its target and to as many of its source; each of them is
+a column of a cache. Times are medians of a step through ONNX Runtime. The lower bound (floor) is the larger of two
+times: all bytes over the bandwidth, and the multiply-adds with weights over the peak rate plus the caches' bytes over
+the bandwidth. Bandwidth and peak rate are those of `--threads` cores of the machine on which the kernels were tuned.
 
     python -m benchmarks.native --vocab-size 8000,32000 --cache float16,float32 --json benchmarks/results/native.json
     python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --operators
@@ -43,8 +43,8 @@ PEAK_BYTES = 28e9
 class Size:
     """A decoder's dimensions.
 
-    columns: of its target and of its source, that every row attends to. capacity: allocated columns of a cache.
-    dtype: type of the weights. cache: type of the caches.
+    columns: every row attends to this many columns of its target, and to as many of its source. capacity: allocated
+    columns of a cache. dtype: type of the weights. cache: type of the caches.
     """
 
     vocab_size: int
@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--rows", default="1,8,32,128", help="rows of a step (default: 1,8,32,128)")
     add("--threads", default="1,2", help="threads of the thread pool (default: 1,2)")
     add("--vocab-size", default="8000", help="vocabulary sizes (default: 8000)")
-    add("--columns", type=int, default=22, help="columns that a row attends to (default: 22)")
+    add("--columns", type=int, default=22, help="subwords of each side that a row attends to (default: 22)")
     add("--dtype", default="int8", choices=["int8", "float32"], help="type of the weights (default: int8)")
     add("--cache", default="float16", help="types of the caches: float16, float32 (default: float16)")
     add("--spin-us", type=int, help="microseconds that a thread spins before it sleeps")

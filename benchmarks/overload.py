@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cache import PAIR, summary
-from benchmarks.load import HOST, Request, closed_loop, make_request, request_of
+from benchmarks.load import HOST, Request, closed_loop, make_request, rate_of, request_of
 from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.serving import read_sentences
@@ -67,7 +67,8 @@ async def flood(
     """Send requests at Poisson times without waiting for answers. Returns counts, rates and latencies of the answers.
 
     timeout_ms: the deadline of a request. The client's clock measures it from the time when the request was due. So the
-    tester's own delay and the time in the socket's queue count.
+    tester's own delay and the time in the socket's queue count. elapsed_s in the result: from the first request to the
+    last answer.
     """
     draw = random.Random(SEED)
     tasks: list[asyncio.Task[Answer]] = []
@@ -79,7 +80,7 @@ async def flood(
             break
         await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
         tasks.append(asyncio.ensure_future(send(port, request, due_at)))
-    # The time of sending. It is longer than `seconds` if the tester is late.
+    # How long the tester sent requests: longer than `seconds` if the tester is late.
     sending_s = max(seconds, time.perf_counter() - started_at)
     answers = await asyncio.gather(*tasks)
     elapsed_s = time.perf_counter() - started_at
@@ -87,6 +88,7 @@ async def flood(
     num_in_time = sum(elapsed_ms <= timeout_ms for elapsed_ms in served)
     refused = [each for each in answers if each.status == 429]
     return {
+        "elapsed_s": round(elapsed_s, 3),
         "offered_per_s": round(len(answers) / sending_s, 1),
         "lag_p99_ms": summary([each.lag_ms for each in answers])["p99_ms"],
         "goodput_per_s": round(num_in_time / elapsed_s, 1),
@@ -119,10 +121,12 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
     ]
     with ServerProcess(ServeOptions(sys.executable, bundle)) as server:
         loop = closed_loop(server.port, requests, num_clients=NUM_CLIENTS, num_answers=10**6, limit_s=seconds)
-        answers = asyncio.run(loop)
-        first, last = answers[NUM_CLIENTS].ended_at, answers[-1].ended_at
-        capacity = (len(answers) - NUM_CLIENTS - 1) / (last - first)
-        found: dict[str, object] = {"capacity_per_s": round(capacity, 1), "timeout_ms": timeout_ms}
+        capacity = rate_of([one.ended_at for one in asyncio.run(loop)], num_warm_up=NUM_CLIENTS)
+        found: dict[str, object] = {
+            "num_clients": NUM_CLIENTS,
+            "capacity_per_s": round(capacity, 1),
+            "timeout_ms": timeout_ms,
+        }
         requests = with_deadline(requests, timeout_ms)
         for multiple in MULTIPLES:
             server_s = server.cpu_time_s()
@@ -132,7 +136,7 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
             found[f"{multiple} x"] = {
                 **seen,
                 "goodput_of_capacity": round(seen["goodput_per_s"] / capacity, 3),
-                "event_loops_share_of_a_core": round((server.cpu_time_s() - server_s) / seconds, 3),
+                "event_loops_share_of_a_core": round((server.cpu_time_s() - server_s) / seen["elapsed_s"], 3),
             }
     return found
 

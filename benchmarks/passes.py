@@ -42,7 +42,7 @@ def measure_load(
 ) -> tuple[Load, list[TimedAnswer]]:
     """Send every request once, after a warm-up of one response per client. Stops after limit_s seconds.
 
-    Returns the figures, and all answers, those of the warm-up included.
+    Returns the figures, and all answers, including the answers of the warm-up.
     """
     before = _counters(server)
     answers = asyncio.run(

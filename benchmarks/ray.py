@@ -1,6 +1,7 @@
-"""Compare two replicas on a Ray cluster of this machine with one server of two workers: throughput, and one request.
+"""Compare two replicas on a Ray cluster of this machine with one server of two workers.
 
-The server and the cluster run at the same time, and idle while the other one is measured. Passes of both alternate.
+Compares the throughput, and the latency of one request at a time. The server and the cluster run at the same time. Each
+is idle while the other one is measured. Passes of both alternate.
 Each pass of Ray is compared with the mean of the server's passes before and after it. The medians of the ratios count.
 Both use beams of 4 and no cache. Writes JSON. Needs Ray (requirements/ray.txt). Linux only.
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.cache import PAIR
-from benchmarks.load import Request, TimedAnswer, closed_loop, make_request
+from benchmarks.load import Request, TimedAnswer, closed_loop, make_request, rate_of
 from benchmarks.machine import measured
 from benchmarks.ray_cluster import RayCluster
 from benchmarks.server_process import NO_CACHE, ServeOptions, ServerProcess
@@ -52,7 +53,7 @@ def answers(
 def rate(port: int, requests: Sequence[Request]) -> float:
     """Answers a second with NUM_CLIENTS clients."""
     found = answers(port, requests, num_clients=NUM_CLIENTS, num_answers=len(requests))
-    return (len(found) - NUM_CLIENTS - 1) / (found[-1].ended_at - found[NUM_CLIENTS].ended_at)
+    return rate_of([one.ended_at for one in found], num_warm_up=NUM_CLIENTS)
 
 
 def alone_ms(port: int, requests: Sequence[Request]) -> float:
@@ -66,7 +67,8 @@ def alternate(
 ) -> dict[str, object]:
     """Measure the server and Ray in turn, the server first and last. server, ray: ports.
 
-    ratio, difference: Ray's value against the mean of the server's values before and after it, medians.
+    ratio: Ray's value divided by the mean of the server's values before and after it. difference: Ray's value minus
+    that mean. Both are medians over the rounds.
     """
     own, others = [measure(server)], []
     for _ in range(num_rounds):
@@ -89,7 +91,7 @@ def idle_cores(pids: Sequence[int], seconds: float = 10.0) -> float:
 
 
 async def bodies(port: int, requests: Sequence[Request]) -> dict[int, bytes]:
-    """The body of each request's answer. Eight clients share the requests, and each is sent once."""
+    """The body of each request's answer. Eight clients share the requests, and each request is sent once."""
     shares = [share for start in range(8) if (share := requests[start::8])]
     loops = (
         closed_loop(port, share, num_clients=1, num_answers=len(share), limit_s=LIMIT_S) for share in shares
@@ -98,14 +100,14 @@ async def bodies(port: int, requests: Sequence[Request]) -> dict[int, bytes]:
 
 
 def compared(server: int, ray: int, requests: Sequence[Request]) -> dict[str, int]:
-    """The number of requests, and how many of Ray's answers are other bytes than the server's."""
+    """The number of requests, and of those whose answers by Ray and by the server differ in a byte."""
     own, others = (asyncio.run(bodies(port, requests)) for port in (server, ray))
     different = [one for one in requests if own[one.number] != others[one.number]]
     return {"num_compared": len(requests), "num_different": len(different)}
 
 
 def measure(*, num_rounds: int) -> dict[str, object]:
-    """Start both and measure."""
+    """Start the server and the cluster, and measure both."""
     requests = make_requests()
     settings: dict[str, object] = {name: json.loads(value) for name, value in NO_CACHE.items()}
     options = ServeOptions(sys.executable, None, settings={"num_threads": "2", "num_lanes": "2"})

@@ -26,7 +26,7 @@ from transduce.local_server import free_port
 # Seconds after which a start counts as failed. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 240.0
 CONFIG = ROOT / "deploy" / "ray" / "serve.yaml"
-OBJECT_STORE_BYTES = 100_000_000  # Ray's least is 75 MiB
+OBJECT_STORE_BYTES = 100_000_000  # Ray's minimum is 75 MiB
 ENVIRONMENT = {
     # On a busy machine, processes with Ray's niceness of 15 get little time.
     "RAY_worker_niceness": "0",
@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "PYTHONPATH": str(ROOT),
-    # A replica reports its queue every 10 s by default, and tests of autoscaling would wait for it.
+    # A replica reports its queue every 10 s by default. Tests of autoscaling would wait for each report.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     # Usage statistics would leave this machine.
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -52,7 +52,7 @@ class RayCluster:
         self.port = 0
 
     def __enter__(self) -> Self:
-        # Ray puts sockets into this folder, whose paths must be short.
+        # Ray puts sockets into this folder. The paths of sockets must be short.
         self._folder = Path(tempfile.mkdtemp(prefix="ray"))
         self._address = f"127.0.0.1:{free_port()}"
         self.port = free_port()
@@ -92,24 +92,24 @@ class RayCluster:
     ) -> None:
         """Serve with these settings. Returns when Ray has accepted the configuration.
 
-        name: of the application. An application with another name is ended, and this one starts with its fewest
-        replicas. deployment: fields of the deployment in serve.yaml. `autoscaling_config` is merged. With
-        `num_replicas` it is dropped.
+        name: of the application. If an application with another name runs, Ray ends it, and the new one starts with its
+        minimum number of replicas. deployment: fields that change the deployment in serve.yaml. `autoscaling_config`
+        changes single fields of the file's. `num_replicas` removes it.
         """
         self.deploy_at({"/": settings or {}}, name=name, **deployment)
 
     def deploy_at(
         self, settings: Mapping[str, Mapping[str, object]], *, name: str = NAME, **deployment: object
     ) -> None:
-        """Serve an application with settings below each of these prefixes, as `deploy` does with one."""
+        """Serve several applications, as `deploy` serves one. settings: of each application, by its route prefix."""
         config = yaml.safe_load(CONFIG.read_text("utf-8"))
         config["http_options"] = {"host": "127.0.0.1", "port": self.port}
         (application,) = config["applications"]
         (one,) = application["deployments"]
+        scaling = deployment.pop("autoscaling_config", None)
         if "num_replicas" in deployment:
             del one["autoscaling_config"]
-        scaling = deployment.pop("autoscaling_config", None)
-        if isinstance(scaling, dict):
+        elif isinstance(scaling, dict):
             one["autoscaling_config"] |= scaling
         one |= {"ray_actor_options": {"num_cpus": 1}, **deployment}
         config["applications"] = [
@@ -172,7 +172,7 @@ class RayCluster:
         return found
 
     def _children(self) -> list[psutil.Process]:
-        """The cluster's processes but the first; none once the first has ended."""
+        """The cluster's processes without its first one, `ray start`; empty when that one has ended."""
         try:
             return psutil.Process(self._head.pid).children(recursive=True)
         except psutil.NoSuchProcess:

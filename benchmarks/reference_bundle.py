@@ -33,8 +33,8 @@ class NoReferenceError(Exception):
 def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     """The path of a bundle with an fp32 variant: this bundle, or one that is written into `folder`.
 
-    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError, also for a
-    model with something that `transduce export` has no option for.
+    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError if the export
+    fails, or if `transduce export` has no option for a part of the model.
     """
     if "fp32" in bundle.manifest.variants:
         return bundle.path
@@ -108,7 +108,7 @@ def _is_exportable(bundle: Bundle) -> bool:
 
 
 def alignment_option(manifest: Manifest) -> dict[str, str]:
-    """The option `--alignment` of `transduce export`; empty for a model without one, which cannot be exported."""
+    """The option `--alignment` of `transduce export`; empty if the model has no alignment."""
     found = manifest.alignment
     return {} if found is None else {"--alignment": f"{found.layer}:{','.join(map(str, found.heads))}"}
 

@@ -2,8 +2,8 @@
 
 English and German are served, so a refusal of such a text is wrong. French and the other languages of
 `tests/text/languages.tsv` are not served, so a refusal is correct. The texts in English, German and French are the
-sentences of the corpora, and the first one, two and four words of each. Those in the other languages are the sentences
-of `languages.tsv`.
+sentences of the corpora, and the first word, the first two words and the first four words of each sentence. The texts
+in the other languages are the sentences of `languages.tsv`.
 
     python -m benchmarks.refusals --data FOLDER --output benchmarks/results/refusals.json
 
@@ -31,7 +31,7 @@ BUCKETS = (5, 10, 20, 40, 80, 10_000)
 
 
 def refusals(detector: LanguageDetector, texts: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Counts by number of letters: texts, refused texts, and those that are refused as a wrong language."""
+    """Counts by number of letters: texts, refused texts, and refused texts whose detected language is wrong."""
     groups: dict[str, Counter[str]] = {str(bucket): Counter() for bucket in BUCKETS}
     for language, text in texts:
         num_letters = sum(map(str.isalpha, text))

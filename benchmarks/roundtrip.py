@@ -32,7 +32,7 @@ TEXTS = Path(__file__).with_name("roundtrip_texts.json")
 RESULT = Path(__file__).with_name("results") / "roundtrip.json"
 MAX_CHARACTERS = 200
 Translate = Callable[[str, TextFormat], str]
-# Independent of the code under test.
+# Own patterns, because a count with the patterns of the code under test would repeat their faults.
 _TAG = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[A-Za-z/!?][^<>]*>", re.DOTALL)
 _UNTOUCHED = re.compile(r"<(code|pre|script|style|textarea|svg|kbd|samp|var)\b.*?</\1>", re.DOTALL)
 _LINE_BREAK = re.compile("\r\n|[\n\r\t\f\u2028\u2029]")
@@ -52,7 +52,7 @@ class Text:
 class Loss:
     """The number of elements that translations have more or less often than their sources; 0 is the aim.
 
-    untouched: `code` and similar elements. placeholders: placeholders of text and markup, without tags. numbers:
+    untouched: `code` and similar elements. placeholders: in plain text, and in markup outside its tags. numbers:
     numbers that the number check reports. line_breaks: plain texts and XML texts whose line breaks differ; in HTML, a
     line break is a space. malformed: XML translations that are not well formed. texts: texts with any loss.
     """
@@ -115,11 +115,13 @@ def _prose(text: str) -> str:
 
 
 def _num_changed_numbers(source: str, result: str, source_language: str, target_language: str) -> int:
-    changed = changed_numbers(_without(source), _without(result), source_language, target_language)
+    changed = changed_numbers(
+        _without_placeholders(source), _without_placeholders(result), source_language, target_language
+    )
     return len(changed.missing) + len(changed.added)
 
 
-def _without(text: str) -> str:
+def _without_placeholders(text: str) -> str:
     for span in reversed(protected_spans(text)):
         text = text[: span.start] + text[span.end :]
     return text
@@ -140,10 +142,10 @@ def run_text_layer(text: str, options: ParseOptions, model: Model) -> FinishedTe
     segments = parsed_text.segments(fits)
     translations = []
     for index, segment in enumerate(segments):
-        translation = _translated(segment, model)
+        translation = _translate_segment(segment, model)
         retries = parsed_text.number_retries(segment, translation, fits)
         if retries:
-            segments[index], translation = retries[-1], _translated(retries[-1], model)
+            segments[index], translation = retries[-1], _translate_segment(retries[-1], model)
         translations.append(translation)
     return parsed_text.finish(segments, translations)
 
@@ -153,7 +155,7 @@ def fits(source: str) -> bool:
     return len(source) <= MAX_CHARACTERS
 
 
-def _translated(segment: SourceSegment, model: Model) -> SegmentTranslation:
+def _translate_segment(segment: SourceSegment, model: Model) -> SegmentTranslation:
     translation = model(segment.source)
     parts = spans_between_placeholders(segment, translation)
     if not parts:

@@ -33,7 +33,7 @@ def shuffled(source: str) -> SegmentTranslation:
 
 
 def dropping(source: str) -> SegmentTranslation:
-    """The source without about 30 % of its words, the same ones for equal sources.
+    """The source without about 30 % of its words, the same words for equal sources.
 
     A placeholder is a word, so it may be left out.
     """

@@ -1,9 +1,9 @@
 """Check that a sentence gets the same ids alone and in any batch, in the engine without HTTP.
 
-Every sentence has a random beam size of 1 to 8. Each is decoded alone. Then all are decoded in random order at Poisson
-times, together with requests that are cancelled early. In int8 the ids and scores of all hypotheses must be the same.
-In fp32 only the ids of the best hypothesis are judged. Each difference must be a tie of the scores, or a tie of a
-decision in the search, which PyTorch checks. Otherwise the exit code is 1.
+Every sentence has a random beam size of 1 to 8. Each sentence is decoded alone. Then all are decoded in random order at
+Poisson times, together with requests that are cancelled early. In int8 the ids and scores of all hypotheses must be the
+same. In fp32 only the ids of the best hypothesis are judged. For each difference there must be a tie of the two scores,
+or of a decision in the search. PyTorch checks the decisions. Otherwise the exit code is 1.
 
     python -m benchmarks.same_answer --data newstest2013.tsv.xz tatoeba2020.tsv.xz
 """
@@ -44,8 +44,8 @@ NUM_ROWS = 64
 DEADLINE_S = 3600.0
 # Two scores, or two sums between which a search decides, are a tie if they differ by less than this.
 TIE = 1e-5
-# The share of sentences that are followed by a request that is cancelled, and the mean delay until then. Some of these
-# requests are cancelled before they are encoded.
+# The share of sentences after which a request that will be cancelled is sent, and the mean time until it is cancelled.
+# Some of these requests are cancelled before they are encoded.
 CANCELLED_SHARE, CANCEL_AFTER_S = 0.25, 0.02
 
 Ids = tuple[int, ...]
@@ -71,8 +71,8 @@ class BeamRequest:
 class Difference:
     """A sentence whose best hypothesis differs in a batch.
 
-    score_gap: between the best hypothesis alone and the one in the batch. margin: the smallest change of a score sum
-    that changes a decision of the search, by PyTorch; None if the scores are a tie.
+    score_gap: between the scores of the best hypothesis alone and in the batch. margin: the smallest change of a score
+    sum that changes a decision of the search, by PyTorch; None if the scores are a tie.
     """
 
     sentence: int
@@ -218,7 +218,7 @@ async def compare(
 def explain(bundle: Bundle, runner: Runner, requests: Sequence[BeamRequest], found: Comparison) -> Comparison:
     """Add the margin to each difference in fp32 whose scores are not a tie.
 
-    If there is one, this needs PyTorch and the bundle's weights.
+    If there is such a difference, this needs PyTorch and the bundle's weights.
     """
     unexplained = [one for one in found.differences if one.score_gap >= TIE]
     if not unexplained or found.precision != "fp32":
@@ -297,7 +297,7 @@ def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Com
     bundle = load_bundle(args.bundle)
     requests = make_requests(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
     if not requests:
-        raise ValueError("the model takes no sentence of the data")
+        raise ValueError("every sentence of the data is too long for the model")
     runner = load_runner(
         load_bundle(reference_bundle(bundle, folder)) if precision == "fp32" else bundle,
         precision=precision,

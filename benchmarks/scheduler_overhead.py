@@ -1,9 +1,11 @@
 """Measure the engine's Python time per step, with a runner that computes nothing.
 
-All rows stay occupied. A beam's parents change at random at every step, as in a difficult sentence. Prints microseconds
-per step and per row: the median of the fastest run. Options of guided searches are measured separately, because in a
-shared step their time delays all sentences of the step. `no_repeat_ngram_size` and `sampling` read full distributions.
-A row's distribution is the same at every step. With it the parents change at almost every step, but not at random.
+All rows stay occupied. At every step, the hypotheses of a beam continue random hypotheses of the step before, as in a
+difficult sentence. Prints microseconds per step and per row: the median of the fastest run.
+
+Options of guided searches are measured separately, because in a shared step their time delays all sentences of the
+step. `no_repeat_ngram_size` and `sampling` read full distributions. The runner gives a row the same distribution at
+every step. With it the hypotheses of a beam change rows at almost every step, but not at random.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -116,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--num-steps",
         type=steps,
         default=1000,
-        help=f"steps of one run, at least {MIN_STEPS}; with an option a tenth of them, at least 10 "
+        help=f"steps of one run, at least {MIN_STEPS}; with an option a tenth as many, but at least 10 "
         "(default: 1000)",
     )
     parser.add_argument(

@@ -51,7 +51,7 @@ class Command:
 
 
 def compile_sources(python: str) -> None:
-    """Compile Transduce's sources to bytecode. pip does the same for the peers' libraries when it installs them."""
+    """Compile Transduce's sources to bytecode, as pip compiles a compared engine's library when it installs it."""
     subprocess.run([python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
 
 
@@ -89,7 +89,7 @@ class Process:
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
         try:
-            # The server inherits the cores of the thread that starts it. It starts one thread per core.
+            # The server inherits the cores of the thread that starts it. The server starts one thread per core.
             os.sched_setaffinity(0, self._cores or ALL_CORES)
             self._process = subprocess.Popen(
                 self._command.arguments(self.port),
@@ -175,7 +175,7 @@ class ServeOptions:
     """Options of a `transduce serve` process.
 
     python, bundle: as in `serve_command`. precision: as in the setting. cores: as in `Process`. has_cache: whether
-    the server has its sentence cache and coalesces equal sentences. settings: further ones, as in `serve_command`.
+    the server has its sentence cache and coalesces equal sentences. settings: further settings, as in `serve_command`.
     """
 
     python: str

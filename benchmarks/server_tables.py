@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.attack_cases import ATTACKS
 from benchmarks.engine.report import table
 
-# Key in footprint.json -> label. Seconds, then milliseconds, then 10^6 bytes.
+# Key in footprint.json, label with unit, and format of the value.
 STARTS = (
     ("ready_s", "command until ready, s", "{:.2f}"),
     ("answer_1_ms", "first answer, ms", "{:.1f}"),
@@ -22,8 +22,18 @@ KINDS = {
     "copied": "pages written since the fork",
     "allocator": "allocator",
 }
+# Cases in model_shares.json -> label.
+MODEL_LOADS = {
+    "only model of its server": "server with one model",
+    "first alone": "server with two models, load only on the first",
+    "second alone": "server with two models, load only on the second",
+    "both, first": "load on both: first",
+    "both, second": "load on both: second",
+}
 SOAK_MINUTES = (1, 5, 10)
 SIZES_KB = (10, 20, 40, 80)
+# The number of clients in results of `benchmarks.overload` that do not state it.
+OVERLOAD_CLIENTS = 64
 
 
 def measured_on(result: dict[str, Any]) -> str:
@@ -35,13 +45,19 @@ def measured_on(result: dict[str, Any]) -> str:
     )
 
 
+def num_cores(result: dict[str, Any]) -> str:
+    """The number of the machine's cores in words."""
+    number = result["machine"]["num_cores"]
+    return {1: "one core", 2: "two cores"}.get(number, f"{number} cores")
+
+
 def starts_table(result: dict[str, Any]) -> str:
     """Medians of the starts on one core and on all cores, then the memory under load."""
     one, every = result["medians"], result["medians_on_all_cores"]
     lines = [(words, form.format(one[key]), form.format(every[key])) for key, words, form in STARTS]
     memory = result["memory"]["under load, twice as long"]
     lines.append(("PSS under load of 32 clients, MB", "", f"{memory['pss']:.0f}"))
-    return f"{table(('', 'one core', 'two cores'), lines)}\n\n{measured_on(result)}"
+    return f"{table(('', 'one core', num_cores(result)), lines)}\n\n{measured_on(result)}"
 
 
 def steps_table(result: dict[str, Any]) -> str:
@@ -113,7 +129,10 @@ def overload_tables(result: dict[str, Any]) -> str:
         ),
     )
     times = table(
-        ("offered, requests/s", "answer, median ms", "answer, p99 ms", "refusal, median ms", "event loop, of a core"),
+        (
+            "offered, requests/s", "answer, median ms", "answer, p99 ms", "refusal, median ms",
+            "share of a core that the event loop uses",
+        ),
         (
             (
                 rate, f"{one['answered']['p50_ms']:.0f}", f"{one['answered']['p99_ms']:.0f}",
@@ -123,8 +142,9 @@ def overload_tables(result: dict[str, Any]) -> str:
             for rate, one in rates
         ),
     )  # fmt: skip
+    num_clients = figures.get("num_clients", OVERLOAD_CLIENTS)
     words = (
-        "At first 64 clients, which keep their connections and wait for their answers, get "
+        f"At first {num_clients} clients, which keep their connections and wait for their answers, get "
         f"{figures['capacity_per_s']:.0f} answers a second. Then each request comes on a new connection and has a "
         f"deadline of {figures['timeout_ms']} ms."
     )
@@ -167,7 +187,7 @@ def large_files_table(result: dict[str, Any]) -> str:
 
 
 def many_models_table(result: dict[str, Any]) -> str:
-    """A server that holds fewer models than it serves, beside one that holds the popular ones only."""
+    """A server that holds fewer models than it serves, beside a server that serves only the popular models."""
     budget, resident = result["figures"]["budget"], result["figures"]["resident"]
     lines = [
         (f"{name}, ms", *(f"{one['warm'][key]:.0f}" for one in (budget, resident)))
@@ -200,9 +220,10 @@ def swaps_sentences(result: dict[str, Any]) -> str:
     return (
         f"{len(swaps)} replacements in {figures['seconds']:.0f} s at {figures['offered_per_s']:.0f} requests/s, of a "
         f"capacity of {figures['capacity_per_s']:.0f}: {figures['num_answers']:,} answers ({answers}), "
-        f"{figures['num_failures']} failed requests, {figures['num_not_of_named_version']} answers that are not those "
-        f"of the version that they name. A replacement takes {min(swaps):.1f} to {max(swaps):.1f} s. Latency: median "
-        f"{figures['answered']['p50_ms']:.0f} ms, p99 {figures['answered']['p99_ms']:.0f} ms. {measured_on(result)}"
+        f"{figures['num_failures']} failed requests, {figures['num_not_of_named_version']} answers that differ from "
+        f"the answer of the version they name. A replacement takes {min(swaps):.1f} to {max(swaps):.1f} s. Latency: "
+        f"median {figures['answered']['p50_ms']:.0f} ms, p99 {figures['answered']['p99_ms']:.0f} ms. "
+        f"{measured_on(result)}"
     )
 
 
@@ -210,19 +231,22 @@ def model_shares_table(result: dict[str, Any]) -> str:
     """Requests/s of two models in one server, alone and together."""
     figures = result["figures"]
     lines = [
-        (case, " ".join(f"{rate:.0f}" for rate in rates)) for case, rates in figures["requests_per_s"].items()
+        (MODEL_LOADS[case], " ".join(f"{rate:.0f}" for rate in rates))
+        for case, rates in figures["requests_per_s"].items()
     ]
     words = (
-        f"Under load together, the slower model has {figures['smaller_of_larger_rate']:.2f} times the rate of the "
-        f"other, and the sum of their rates is {figures['both_over_alone']:.2f} times the rate of one alone. A model "
-        f"alone has {figures['alone_over_only']:.2f} times its rate in a server of its own."
+        f"With load on both models, the slower model has {figures['smaller_of_larger_rate']:.2f} times the rate of the "
+        f"other, and the sum of their rates is {figures['both_over_alone']:.2f} times the rate of the first model with "
+        f"load only on it. With load only on the first of two models, its rate is {figures['alone_over_only']:.2f} "
+        "times that of the server with one model."
     )
-    return f"{table(('loaded', 'requests/s in each round'), lines)}\n\n{words} {measured_on(result)}"
+    return f"{table(('server and load', 'requests/s in each round'), lines)}\n\n{words} {measured_on(result)}"
 
 
 def attacks_table(result: dict[str, Any]) -> str:
     """Each attack with what stops it, what happens, and what another caller notices."""
-    limits = {attack.name: attack.limit for attack in ATTACKS}  # in today's words
+    # The limits in their current words. The words in the result may be older.
+    limits = {attack.name: attack.limit for attack in ATTACKS}
     header = ("attack", "limit", "what happens", "another caller's lines", "the slowest, ms")
     lines = []
     for one in result["figures"]:
@@ -237,7 +261,7 @@ def attacks_table(result: dict[str, Any]) -> str:
 
 
 def traces_table(result: dict[str, Any]) -> str:
-    """The rates of servers that trace, as shares of the rate of one that does not."""
+    """The rates of servers that trace, as shares of the rate of a server that does not trace."""
     rows = [
         (
             case["case"],

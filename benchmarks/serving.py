@@ -82,7 +82,7 @@ def read_sentences(path: Path = SENTENCES) -> list[str]:
 async def measure_start(served: ServeOptions, text: str, pair: tuple[str, str]) -> dict[str, float]:
     """Start the server once, then send it the same sentence several times.
 
-    Each request opens its own connection, and its time includes that. So the first request differs from the others only
+    Each request opens its own connection, and the time includes this. So the first request differs from the others only
     in being the first.
     """
     request = make_request(0, text, pair=pair, beam_size=BEAM_SIZES[0])

@@ -37,10 +37,10 @@ from benchmarks.machine import describe_run
 from export.golden import start_id_of
 from model.corpus import Pair, read_data
 
-GROUPS = (1, 8, 32)
+GROUPS = (1, 8, 32)  # sentences that are submitted at once
 NUM_ROWS = 128
 EXTRA_LENGTH = 50
-# The most sentences of a timing, in groups of one size of GROUPS.
+# The maximum number of sentences that a timing translates. They are divided into groups of one of the sizes in GROUPS.
 NUM_TIMED = 32
 
 
@@ -48,7 +48,8 @@ NUM_TIMED = 32
 class Direction:
     """A direction of the bundle that has a shortlist, and its part of the test set.
 
-    table: the number of its shortlist. start_id: the id of its target_start; None if it has none.
+    table: the index of its shortlist in the bundle. start_id: the id of its pair's `target_start`; None if the pair has
+    no `target_start`.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Model:
     async def decode(
         self, sources: Sequence[Encoded], beam_size: int, shortlist: int | None, start_id: int | None
     ) -> list[tuple[int, ...]]:
-        """The ids of each source's best hypothesis. All are submitted at once."""
+        """The ids of each source's best hypothesis. All sources are submitted at once."""
         options = DecodingOptions(
             beam_size=beam_size,
             length_penalty=self._defaults.length_penalty,
@@ -98,7 +99,7 @@ class Model:
 
 
 async def times(model: Model, direction: Direction, num_rounds: int) -> list[dict[str, Any]]:
-    """Median milliseconds a sentence, by beam size and sentences at once."""
+    """Median milliseconds a sentence, by beam size and by the number of sentences that are submitted at once."""
     found, timed = [], direction.sources[:NUM_TIMED]
     for beam_size in (1, 4):
         for count in GROUPS:
@@ -124,7 +125,10 @@ async def times(model: Model, direction: Direction, num_rounds: int) -> list[dic
 
 
 async def scores(model: Model, target: Tokenizer, direction: Direction) -> dict[str, Any]:
-    """BLEU and chrF of beam 4, the shares of sentences with equal subwords and of those decoded again.
+    """BLEU and chrF of beam 4, with the shortlist and without it.
+
+    share_equal: of the sentences whose subwords are equal with and without it. share_decoded_again: of the sentences
+    that are decoded again without the shortlist.
 
     target: the tokenizer of targets. mean_size: the mean number of subwords that the shortlist allows a sentence.
     """
@@ -150,10 +154,10 @@ async def scores(model: Model, target: Tokenizer, direction: Direction) -> dict[
 def directions_of(
     bundle: Bundle, tokenizers: tuple[Tokenizer, Tokenizer], lines: Sequence[Pair]
 ) -> list[Direction]:
-    """The first pair and its reverse, if they have shortlists. Names the pairs that are left out on stderr.
+    """The first pair and its reverse, if they have shortlists. Prints on stderr which pairs are left out.
 
-    tokenizers: of sources and of targets. lines: the test set's. Those that are too long or that the tokenizer refuses
-    are left out, too. Ends the program if none is left.
+    tokenizers: of sources and of targets. lines: of the test set. Lines that are too long or that the tokenizer refuses
+    are left out, too. Ends the program if no line of a direction is left.
     """
     manifest, (source, target) = bundle.manifest, tokenizers
     assert manifest.shortlist is not None
@@ -176,13 +180,13 @@ def directions_of(
                 sources.append(encoded)
                 references.append(reference)
         if not sources:
-            sys.exit(f"{name}: the model takes no line of the test set")
+            sys.exit(f"{name}: no line of the test set fits the model")
         found.append(Direction(name, table, start_id_of(target, pair), sources, references))
     return found
 
 
 async def run(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
-    """Measure the directions of the test set that have a table."""
+    """Measure the directions of the test set that have a shortlist."""
     lines = list(read_data(str(args.test)))
     lines = lines[:: max(1, len(lines) // args.num_lines)][: args.num_lines]
     tokenizers = load_tokenizers(bundle)
@@ -215,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--num-lines",
         type=int,
         default=500,
-        help="most lines of the test set, at equal distances from its first (default: 500)",
+        help="the maximum number of lines of the test set that are used; they are evenly spaced (default: 500)",
     )
     add("--num-rounds", type=int, default=7, help="turns of each case (default: 7)")
     add("--json", type=Path, help="write the result to this file")

@@ -1,4 +1,4 @@
-"""Hold the sizing model (`transduce size`) against the load tester, at three loads of one server.
+"""Compare the latencies that `transduce size` simulates with those that the load tester measures, at three loads.
 
 The server has one core and the tester another. In each pass `transduce size` measures the server's costs. Then the load
 tester sends requests at shares of the saturation that is simulated with the first pass's costs. Each run is also
@@ -45,7 +45,7 @@ PERCENTILES = (50, 99)
 
 
 def simulated_ms(costs: Costs, plan: RunPlan) -> dict[str, float]:
-    """Latencies of a simulated run of the plan, by percentile: the nearest rank, as of the load tester."""
+    """Latencies of a simulated run of the plan, by percentile. They are nearest ranks, as in the load tester."""
     times_s, request = plan.times_s(), plan.workload.sequence(plan.seed)
     lengths = [costs.num_subwords(request(index).num_words) for index in range(len(times_s))]
     found = sorted(latencies_s(costs, lengths, times_s))
@@ -63,7 +63,7 @@ def measured_ms(result: RunResult) -> dict[str, float]:
 class Run:
     """Latencies of a run at one rate in ms, by percentile.
 
-    is_valid: whether the tester kept its times, and all requests were answered.
+    is_valid: whether the tester sent the requests on time, and all were answered.
     """
 
     simulated: dict[str, float]
@@ -110,7 +110,7 @@ def points(
 
 
 def agrees(points: list[dict[str, Any]]) -> bool:
-    """Whether all runs of the `points` are valid, and all ratios within TOLERANCE of 1."""
+    """Whether all runs of the `points` are valid, and all ratios are within TOLERANCE of 1."""
     ratios = [ratio for one in points for ratio in one["ratio"].values()]
     return not any(one["num_invalid_runs"] for one in points) and all(
         abs(ratio - 1) <= TOLERANCE for ratio in ratios
@@ -118,9 +118,10 @@ def agrees(points: list[dict[str, Any]]) -> bool:
 
 
 def loops(costs: Costs, lengths: list[int]) -> list[dict[str, float]]:
-    """The rates of closed loops: measured, and simulated with the costs of all loops.
+    """The rates of the closed loops that gave the costs: measured, and simulated with the costs of all loops.
 
-    The measured rate of merged loops is their mean, and the simulated one is that of the most clients.
+    `transduce size` merges loops with similar numbers of rows (`transduce.sizing.measure.merged`). The measured rate is
+    then the mean of the merged loops, and the simulated rate is for the largest number of clients among them.
     """
     return [
         {

@@ -6,7 +6,7 @@ each worker, by kind:
 
 - row caches
 - kernels: scratch memory of the native kernels, and their weights unless other processes share them. If a cache column
-  has LEAST_DENSE_BYTES (`app/runtime/native_runner.py`) or more, also the cache rows after the first NUM_SPARSE_ROWS
+  has MIN_DENSE_BYTES (`app/runtime/native_runner.py`) or more, also the cache rows after the first NUM_SPARSE_ROWS
 - copied: pages that a worker shared after the fork and has written since
 - allocator: other memory of the C allocator
 - files: pages of mapped files that no other process has in memory, written or not
@@ -168,7 +168,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", default=sys.executable, help="the server's Python (default: this one)")
-    parser.add_argument("--bundle", type=Path, help="default: the bundled model")
+    parser.add_argument("--bundle", type=Path, help="the bundle that is served (default: the bundled model)")
     parser.add_argument("--minutes", type=float, default=10.0, help="duration of the traffic (default: 10)")
     parser.add_argument(
         "--interval", type=float, default=30.0, metavar="S", help="seconds between two samples (default: 30)"

@@ -34,7 +34,8 @@ VOCAB_SIZE = 8000
 SOURCE_LENGTH, NUM_STEPS = 25, 28
 BEAM_SIZES, NUM_SENTENCES = (1, 4), (1, 8, 32)
 NUM_ROWS = 128
-# The fewest sentences of a turn, so that a turn of one sentence is not as short as the clock's noise.
+# The minimum number of sentences that a model translates in a turn. A case with fewer sentences repeats its call within
+# a turn, because a single short call is noisy.
 SENTENCES_A_TURN = 8
 
 
@@ -42,8 +43,8 @@ SENTENCES_A_TURN = 8
 class Comparison:
     """Medians over the turns of one case, by kind of decoder.
 
-    call_ms: translating all sentences. step_ms: a decoder step. time_saved, step_time_saved: the share of the time with
-    self-attention that SSRUs save, the median over the pairs of turns.
+    call_ms: the time to translate all sentences. step_ms: the time of a decoder step. time_saved, step_time_saved: the
+    share of the call's and of the step's time with self-attention that SSRUs save, as medians over the pairs of turns.
     """
 
     beam_size: int

@@ -156,7 +156,7 @@ def problems(args: argparse.Namespace, manifest: Manifest) -> Iterator[str]:
 def random_bundle(
     preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path, **changes: Any
 ) -> Bundle:
-    """A bundle with random weights, whose steps take as long as a trained one's. Its folder has no manifest.
+    """A bundle with random weights. Its steps take as long as a trained bundle's. Its folder has no manifest.
 
     changes: fields of `ModelConfig`.
     """

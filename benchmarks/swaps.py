@@ -1,9 +1,9 @@
-"""Replace the served model ten times under load, and compare every answer with those of the two versions.
+"""Replace the served model ten times under load, and compare every answer with the answers of the two versions.
 
-Each version first answers all requests on a server of its own. Then one server serves a copy of the first version, at a
-share of the capacity of the slower one. Meanwhile the two versions replace each other, and SIGHUP makes the server
-reload. The result counts the requests without an answer, and the answers that differ in a sentence from those of the
-version that they name. Both should be 0. Writes JSON. Linux only.
+Each version first answers all requests on a server of its own. Then one server serves a copy of the first version. It
+gets requests at a share of the slower version's capacity. Meanwhile the two versions replace each other, and SIGHUP
+makes the server reload. The result counts the requests without an answer, and the answers in which a sentence differs
+from the answer of the version they name. Both should be 0. Writes JSON. Linux only.
 
     python -m benchmarks.swaps --old BUNDLE --new bundles/en-de --output benchmarks/results/swaps.json
 """
@@ -36,6 +36,7 @@ from benchmarks.load import (
     Request,
     TimedAnswer,
     closed_loop,
+    rate_of,
     request_of,
 )
 from benchmarks.machine import measured
@@ -84,8 +85,7 @@ def answers_alone(bundle: Path, requests: Sequence[Request]) -> tuple[dict[int, 
             server.port, requests, num_clients=NUM_CLIENTS, num_answers=2 * len(requests), limit_s=300
         )
         answers = asyncio.run(loop)
-    first, last = answers[NUM_CLIENTS].ended_at, answers[-1].ended_at
-    rate = (len(answers) - NUM_CLIENTS - 1) / (last - first)
+    rate = rate_of([answer.ended_at for answer in answers], num_warm_up=NUM_CLIENTS)
     return {answer.request.number: Answer.parse(answer) for answer in answers}, rate
 
 
@@ -149,7 +149,7 @@ async def under_load(
 def compared(
     answers: Sequence[TimedAnswer], expected: Mapping[str, Mapping[int, Answer]]
 ) -> dict[str, object]:
-    """How many answers each version gave, and how many are not those of the version that they name."""
+    """How many answers each version gave, and how many differ from the answer of the version they name."""
     by_version: Counter[str] = Counter()
     num_other = num_of_neither = 0
     for timed in answers:

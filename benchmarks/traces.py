@@ -70,7 +70,7 @@ def rate(server: ServerProcess, requests: list[Request], seconds: float) -> floa
 
 
 def compare(*, has_cache: bool, endpoint: str, seconds: float, num_turns: int) -> dict[str, Any]:
-    """The rates of one case, and the traced servers' as shares of those without traces."""
+    """The rates of one case. `over_without`: a traced server's rate as a share of the rate without traces."""
     requests = [
         make_request(number, text, pair=("en", "de"), beam_size=1)
         for number, text in enumerate(read_sentences())
@@ -142,7 +142,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a pass (default: 2)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of a pass (default: 2)")
     parser.add_argument(
         "--turns", type=int, default=15, help="passes of each server with traces (default: 15)"
     )

@@ -1,7 +1,7 @@
-"""Compare the server of another checkout with this one's over HTTP, on the same bundle, in turns.
+"""Compare the server of another checkout with the server of this checkout over HTTP, on the same bundle, in turns.
 
-The ratio shows what the commits between the two cost. Both servers have the same core, and the load tester has another
-one. In a turn, closed-loop clients load one server and then the other. They send sentences of 2 to 58 words. Nothing
+The ratio shows what the commits between the checkouts cost. Both servers have the same core, and the load tester has
+another one. In a turn, closed-loop clients send sentences of 2 to 58 words to one server and then to the other. Nothing
 comes from a cache. The other checkout must have its own environment (`make serve` there). Both must be able to read the
 bundle.
 
@@ -64,7 +64,7 @@ def measure(
 
 
 def summary(turns: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Medians over the turns: each server's figures, and the ratios of this one to the other one in the same turn."""
+    """Medians over the turns: each server's figures, and ratios of this server's to the other's in the same turn."""
     found: dict[str, float] = {}
     for field in ("per_s", "p50_ms", "p99_ms"):
         for name in (OTHER, THIS):
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", default=sys.executable, help="the interpreter of this checkout's server")
     parser.add_argument("--bundle", type=Path, default=ROOT / "bundles" / "en-de")
     parser.add_argument("--num-turns", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each server in a turn")
+    parser.add_argument("--seconds", type=float, default=8.0, help="duration of each server's load in a turn")
     parser.add_argument("--clients", type=int, default=NUM_CLIENTS)
     parser.add_argument("--commit", default="", help="the other checkout's commit, for the result")
     parser.add_argument("--output", type=Path, default=RESULT)

@@ -25,7 +25,7 @@ from benchmarks.engine.worker import Worker
 from benchmarks.machine import describe_run
 from benchmarks.serving import read_sentences
 
-BEAM_SIZES, GROUPS = (1, 4), (1, 8, 32)
+BEAM_SIZES, GROUPS = (1, 4), (1, 8, 32)  # GROUPS: sentences that are submitted at once
 NUM_SENTENCES, NUM_ROWS, MAX_TARGET_LENGTH = 64, 128, 100
 
 
@@ -54,10 +54,12 @@ def groups_of(bundle: Path, size: int) -> list[list[list[int]]]:
 
 
 def measure(bundles: list[Path], num_turns: int) -> list[dict[str, Any]]:
-    """For each case: milliseconds of a sentence and subwords of all translations by bundle, and the ratio of times.
+    """The figures of each case.
 
-    Times are medians over the turns. times_as_fast: the median over the turns of the first bundle's time over the
-    second's in the same turn. So it may differ from the quotient of the medians.
+    ms_a_sentence: the milliseconds of a sentence, for each bundle; medians over the turns.
+    subwords: the number of subwords of all translations, for each bundle.
+    times_as_fast: the first bundle's time divided by the second's in the same turn; the median over the turns. So it
+        may differ from the quotient of the medians.
     """
     settings = {"precision": "int8", "num_rows": NUM_ROWS, "num_threads": 1}
     workers = [Worker("ours", {"bundle": str(bundle), **settings}) for bundle in bundles]

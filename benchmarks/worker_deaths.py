@@ -1,7 +1,7 @@
-"""Kill a random engine worker at regular times under load, and compare all answers with those before the kills.
+"""Kill a random engine worker at regular times under load, and compare all answers with answers before the kills.
 
 One server first answers all requests in a closed loop, which gives its capacity and the expected answers. Then it gets
-half of the capacity at Poisson times, undisturbed. Then it gets the same load while a worker is killed with SIGKILL at
+requests at half of its capacity, at Poisson times. Then it gets the same load while a worker is killed with SIGKILL at
 regular times. Every request must be answered, with the expected translations. Writes JSON. Linux only.
 
     python -m benchmarks.worker_deaths --output benchmarks/results/worker_deaths.json
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.cache import summary
-from benchmarks.load import Request, TimedAnswer, closed_loop
+from benchmarks.load import Request, TimedAnswer, closed_loop, rate_of
 from benchmarks.machine import measured
 from benchmarks.server_process import ServeOptions, ServerProcess
 from benchmarks.swaps import NUM_CLIENTS, Answer, make_requests, under_load
@@ -78,12 +78,11 @@ async def measure_on(
         server.port, requests, num_clients=NUM_CLIENTS, num_answers=len(requests), limit_s=300.0
     )
     expected = {one.request.number: Answer.parse(one) for one in alone}
-    # A long sentence may end after the last answer that counts.
+    # The loop returns only its first len(requests) answers. The answer to a long sentence may come after them.
     missing = [request for request in requests if request.number not in expected]
     rest = await closed_loop(server.port, missing, num_clients=1, num_answers=len(missing), limit_s=300.0)
     expected |= {one.request.number: Answer.parse(one) for one in rest}
-    first, last = alone[NUM_CLIENTS].ended_at, alone[-1].ended_at
-    capacity = (len(alone) - NUM_CLIENTS - 1) / (last - first)
+    capacity = rate_of([one.ended_at for one in alone], num_warm_up=NUM_CLIENTS)
     rate = share * capacity
     undisturbed = await under_load(server, requests, rate=rate, until=asyncio.create_task(wait(seconds)))
     kills = asyncio.create_task(kill_workers(server, seconds, every_s=every_s))
@@ -115,7 +114,9 @@ def measure(bundle: Path | None, *, seconds: float, every_s: float, share: float
 def main() -> None:
     """Measure, print and write. The exit code is 1 if a request failed or got another answer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bundle", type=Path, help="default: the server's default bundle")
+    parser.add_argument(
+        "--bundle", type=Path, help="the bundle that is served (default: the server's default bundle)"
+    )
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON file")
     parser.add_argument("--seconds", type=float, default=120.0, help="duration of each run (default: 120)")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between deaths (default: 10)")

@@ -27,10 +27,11 @@ def alignment_specs(config: ModelConfig) -> tuple[TensorSpec, TensorSpec]:
 
 
 def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
-    """Add the output. q: queries (rows, 1, d_model) of its layer.
+    """Add the output. q: the queries (rows, 1, d_model) of the layer whose attention is the alignment.
 
     `num_aligned` (1,) int64 is 0 or `rows`, the number of rows of the output. With 0, a branch skips the nodes, at no
-    measurable cost. Graphs in fp16 are for GPUs, whose captured graphs have no branches. With 0, they compute no rows.
+    measurable cost. Graphs in fp16 are for GPUs, whose captured graphs have no branches. With 0, these graphs run the
+    nodes on no rows.
     """
     inputs = (q, f"cross_key_{weights.alignment.layer}", "last_source_positions")
     if g.precision == "fp16":

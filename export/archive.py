@@ -20,11 +20,11 @@ CHUNK_BYTES = 1024**2
 
 
 class ArchiveError(ValueError):
-    """The file is no archive, is damaged, empty or too large, has too many files or one that may not be in it."""
+    """The file is no archive, is damaged, empty or too large, or has too many files or a file that is not allowed."""
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the name is that of an archive."""
+    """Whether the file has an archive's name."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -65,7 +65,7 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: i
 
 
 def with_gzip_unpacked(folder: Path, output: Path, *, max_bytes: int = MAX_BYTES) -> Path:
-    """A folder in which the folder's gzip files, such as `vocab.spm.gz`, are unpacked. Archives stay as they are.
+    """A folder with the files of `folder`, gzip files such as `vocab.spm.gz` unpacked. Archives stay packed.
 
     Returns `folder` itself if there are no gzip files, else `output`, with links to the other files and folders. A gzip
     file is left out if the folder has the unpacked file, too. max_bytes: for all unpacked files. Raises ArchiveError.
@@ -102,9 +102,9 @@ def _gunzip(path: Path, target: Path, max_bytes: int) -> int:
 
 
 def _check(path: Path, files: Iterable[tuple[str, int]], max_bytes: int, max_files: int) -> None:
-    """Raise ArchiveError for no files, too many or too large ones, or a name that leads out of the folder.
+    """Raise ArchiveError for no files, too many files, too large files, or a name that leads out of the folder.
 
-    files: names and sizes. None is read after the first that exceeds a limit.
+    files: names and sizes. No name is read after the first one that exceeds a limit.
     """
     num_bytes, is_empty = 0, True
     for num_files, (name, size) in enumerate(files, start=1):

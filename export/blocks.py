@@ -14,16 +14,18 @@ from export.graph import GraphBuilder
 from export.weights import FeedForward, Floats, Norm, Stack, Weights
 from model.config import Activation
 
-# The most candidates of a row in a decoder graph's outputs. It must be at least MAX_BEAM_SIZE + 2 and
-# MAX_ALTERNATIVES + 1: a beam needs one more than its width, and a first step one more (app/runtime/first_subword.py).
+# The maximum number of candidates of a row in a decoder graph's outputs. It must be at least MAX_BEAM_SIZE + 2 and
+# MAX_ALTERNATIVES + 1. A beam needs one candidate more than its width. A first step needs another one, because it drops
+# the end token (app/runtime/first_subword.py).
 MAX_CANDIDATES = 64
 
 
 @dataclass(frozen=True)
 class BlockInput:
-    """The tensors between two sub-layers. hidden: the next one's input. residual: the next one's output is added to it.
+    """The tensors between two sub-layers.
 
-    In post-norm (section 3.1) both are the last norm's output. In pre-norm hidden = LayerNorm(residual).
+    hidden: the input of the next sub-layer. residual: the tensor to which the next sub-layer's output is added. In
+    post-norm (section 3.1) both are the last norm's output. In pre-norm hidden = LayerNorm(residual).
     """
 
     residual: str
@@ -50,7 +52,7 @@ class Residuals:
         return BlockInput(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
 
     def end(self, state: BlockInput, sublayer: str, bias: Floats | None = None) -> BlockInput:
-        """Add a sub-layer's output to the residual and normalise. bias: of its last product, if not yet added."""
+        """Add a sub-layer's output to the residual and normalise. bias: of its last product, if `sublayer` lacks it."""
         normalised, total = self._g.add_and_norm(state.residual, sublayer, bias, next(self._norms))
         return BlockInput(total if self._is_pre_norm else normalised, normalised)
 
@@ -58,7 +60,7 @@ class Residuals:
 def embed(g: GraphBuilder, weights: Weights, table: Floats, *, ids: str, positions: str) -> str:
     """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids (...) to (..., d_model).
 
-    positions: broadcast to the shape of ids. table: that of the source or of the target.
+    positions: broadcast to the shape of ids. table: the embedding of the source or of the target.
     """
     position = g.op("Gather", g.floats(weights.positions), positions)
     return g.op("Add", g.table(table, ids, factor=weights.config.d_model**0.5), position)
@@ -66,12 +68,12 @@ def embed(g: GraphBuilder, weights: Weights, table: Floats, *, ids: str, positio
 
 def project(g: GraphBuilder, weights: Weights, x: str) -> str:
     """Logits (rows, vocab_size) in fp32. In most models the embedding is also the output's weight (section 3.4)."""
-    logits = _products(g, weights, x)
+    logits = _logits_without_bias(g, weights, x)
     return logits if weights.output_bias is None else g.op("Add", logits, g.constant(weights.output_bias))
 
 
-def _products(g: GraphBuilder, weights: Weights, x: str) -> str:
-    """The logits without a bias. The table is scaled as in `embed`, so that both use one stored constant."""
+def _logits_without_bias(g: GraphBuilder, weights: Weights, x: str) -> str:
+    """`project` without the output bias. The table is scaled as in `embed`, so that both use one stored constant."""
     if g.precision == "int8":
         return g.product(x, weights.output_table.T)
     scale = weights.config.d_model**0.5
@@ -106,7 +108,10 @@ def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tu
 
 
 def chunk_length(vocab_size: int) -> int | None:
-    """The divisor of vocab_size, 40 to 160, nearest to 80 that leaves at least MAX_CANDIDATES chunks; else None."""
+    """The length of a chunk of the vocabulary; None if no length is possible.
+
+    Of the divisors of vocab_size from 40 to 160 that give at least MAX_CANDIDATES chunks, the one nearest to 80.
+    """
     divisors = [n for n in range(40, 161) if vocab_size % n == 0 and vocab_size // n >= MAX_CANDIDATES]
     return min(divisors, key=lambda n: abs(n - 80), default=None)
 

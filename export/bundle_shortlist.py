@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +10,13 @@ from app.bundle import Bundle, load_bundle
 from app.bundle_shortlist import Shortlist
 from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists, write_shortlists
 from export.bundle_writer import file_entries, write_manifest
-from export.output_folder import ExportError, check_output, replace_folder, sync_folder
+from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder, sync_folder
 
 
 def check_copy(bundle: Bundle, output: Path) -> Path:
     """The folder to replace, as `check_output` returns it.
 
-    Raises ExportError as `check_output` does, and for an output inside the bundle, whose copy would never end.
+    Raises ExportError as `check_output` does, and for an output inside the bundle, because a copy would copy itself.
     """
     folder = check_output(output)
     if bundle.path.resolve() in folder.parents:
@@ -43,9 +42,7 @@ def write_with_shortlist(
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
     output = check_copy(bundle, output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-        copy = Path(folder) / output.name
+    with new_folder_beside(output) as copy:
         shutil.copytree(bundle.path, copy)
         write_shortlists(copy / SHORTLIST, list(tables.values()))
         update = {"shortlist": entry, "files": file_entries(copy)}

@@ -41,7 +41,7 @@ from export.graph import OPSETS
 from export.model_card import Facts, render_card
 from export.names import check_names
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
-from export.output_folder import ExportError, check_output, replace_folder, sync_folder
+from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder, sync_folder
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
 from model.checkpoint import CONFIG, TARGET_TOKENIZER, WEIGHTS, CheckpointError, load_model, tokenizer_of
@@ -69,10 +69,10 @@ class BundleRequest:
     ends_source, tag_follows_source, has_distinct_placeholders: as in the manifest. All models that this project trains
         have the defaults.
     precisions: the variants. A model with a decoder of SSRUs gets no fp16, which is for GPUs.
-    facts: for the card and the manifest. scores: may be empty.
+    facts: for the card and the manifest. scores: for the manifest; may be empty.
     max_source_length: subwords of the longest training source, tag and end token included. The server splits longer
         sentences. None for the model's number of positions.
-    alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`; None for `default_alignment`.
+    alignment: the layer and heads that align best, measured by `benchmarks.alignment`; None for `default_alignment`.
     """
 
     name: str
@@ -135,25 +135,21 @@ def write_bundle(
     the same special ids.
 
     An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
-    Names and the folder are checked first. Behind a symbolic link, the link's folder is replaced.
-    on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
-    BundleError, EngineFailure.
+    Names and the folder are checked first. If `output` is a symbolic link, the folder to which it leads is replaced.
+    on_progress: called with each stage's name before the stage begins. Raises CheckpointError, TokenizerError,
+    ExportError, BundleError, EngineFailure.
     """
     check_request(request)
     output = check_output(output)
-    temporary = output.with_name(f".{output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        converted = _write_model(temporary, checkpoint, request, on_progress=on_progress)
+    with new_folder_beside(output) as folder:
+        folder.mkdir()
+        converted = _write_model(folder, checkpoint, request, on_progress=on_progress)
         release_memory()
-        _write_descriptions(temporary, converted, request, on_progress=on_progress)
+        _write_descriptions(folder, converted, request, on_progress=on_progress)
         on_progress("checking")
-        load_bundle(temporary)
-        sync_folder(temporary)
-        replace_folder(temporary, output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        load_bundle(folder)
+        sync_folder(folder)
+        replace_folder(folder, output)
     return load_bundle(output)
 
 

@@ -70,8 +70,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=FORMATS,
         default="bundle",
-        help="the format: a bundle to serve, or that of another project (default: bundle). "
-        "The options after --output describe a bundle",
+        help="format of the output: a bundle to serve, or another project's format (default: bundle). "
+        "The options after --output are only for a bundle",
     )
     parser.add_argument(
         "--output",
@@ -98,7 +98,7 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="the same for the direction from target to source, if the model has it",
+        help="subword before each source of the reverse direction, if the model has this direction",
     )
     add_precisions_argument(parser)
     add(
@@ -111,7 +111,7 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-source-length",
         type=positive,
         metavar="N",
-        help="subwords of the longest training source; the server splits longer ones",
+        help="subwords of the longest training source; the server splits longer sources",
     )
     add(
         "--alpha",
@@ -123,7 +123,7 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--alignment",
         type=alignment_argument,
         metavar="LAYER:HEADS",
-        help="layer and heads, from 0, of the cross-attention that aligns best, such as 1:0,2 (default: all heads of "
+        help="layer and heads of the cross-attention that aligns best, from 0, such as 1:0,2 (default: all heads of "
         "the second to last layer)",
     )
     add(

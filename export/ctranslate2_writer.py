@@ -29,7 +29,7 @@ REVISION = 7
 VOCABULARY, SOURCE = "shared_vocabulary.json", "source.spm"
 TYPE_NUMBERS = {dtype: number for number, dtype in TYPES.items()}
 EMBEDDING, POSITIONS = "encoder/embeddings_0/weight", "encoder/position_encodings/encodings"
-# Variables with the values of another one, which are stored once.
+# Variables that have the values of another variable. The file stores these values once.
 ALIASES = {
     "decoder/embeddings/weight": EMBEDDING,
     "decoder/projection/weight": EMBEDDING,

@@ -1,8 +1,8 @@
 """The decoder graph: one step of rows at different positions of different sentences.
 
-A row's input is its last subword. The step appends a column to the row's self-attention cache, or updates its recurrent
-state, and outputs its most probable next subwords. A cache or state that is bound as both input and output is updated
-in place.
+A row's input is its last subword. The step appends a column, with this subword's key and value, to the row's
+self-attention cache, or updates the row's recurrent state. It outputs the row's most probable next subwords. A cache or
+state that is bound as both input and output is updated in place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from export.weight_file import WeightFile
 from export.weights import CrossAttention, Floats, SelfAttention, Weights
 from model.config import ModelConfig
 
-# The heads that the attention kernel for GPUs supports (app/runtime/native/gpu_attention.cpp).
+# The sizes of heads that the attention kernel for GPUs supports (app/runtime/native/gpu_attention.cpp).
 GPU_HEAD_DIM_MULTIPLE, MAX_GPU_HEAD_DIM = 8, 128
 
 
@@ -34,7 +34,7 @@ def build_gpu_decoder(weights: Weights, precision: Precision, file: WeightFile |
     """As `build_decoder`, with this project's attention kernel for GPUs.
 
     The kernel also adds the biases of its inputs and appends to the cache. So a step of the base size has 87 nodes
-    instead of 122, besides the 12 of the alignment.
+    instead of 122. Neither number counts the 12 nodes of the alignment.
     """
     return build_decoder(weights, precision, file, has_own_attention=True)
 
@@ -131,7 +131,7 @@ class _Attention:
         return g.product(heads, attention.out.weight)
 
     def _add_alignment(self, q: str, layer: int) -> None:
-        """Add the graph's output `alignment` in its layer. q: queries (rows, 1, d_model)."""
+        """Add the output `alignment` if this layer's attention is the alignment. q: queries (rows, 1, d_model)."""
         if layer == self._weights.alignment.layer:
             add_alignment(self._g, q, self._weights)
 
@@ -173,7 +173,7 @@ class _RowAttention(_Attention):
         return g.product(heads, attention.out.weight)
 
     def _attend(self, projected: str, bias: Floats, *, cache: tuple[str, int], last_columns: str) -> str:
-        """RowAttention over one layer's cache: (rows, d_model). last_columns: (rows,) the last key of each row."""
+        """RowAttention over one layer's cache: (rows, d_model). last_columns: (rows,) indices of the rows' last keys."""
         kind, layer = cache
         names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
         return self._g.op(
@@ -185,7 +185,7 @@ class _RowAttention(_Attention):
 
 
 def cache_kinds(config: ModelConfig) -> tuple[str, ...]:
-    """Names of the caches of a layer's keys and values. A decoder of SSRUs has only those of cross-attention."""
+    """Names of the caches of a layer's keys and values. A decoder of SSRUs has only cross-attention's."""
     own = ("self_key", "self_value") if config.decoder == "attention" else ()
     return (*own, "cross_key", "cross_value")
 

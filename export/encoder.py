@@ -21,7 +21,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     - `ids` (sentences, source_length) int32, with the end token and the tag if the model has them
     - `positions` (source_length,) int32: 0, 1, 2...
     - `lengths` (sentences,) int64, in fp16 only: the number of ids of each sentence, at least 1. The ids after them are
-      padding, which does not change their results.
+      padding, which does not change the sentence's result.
 
     Output: `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim): keys of layer 0,
     values of layer 0, keys of layer 1..., laid out as in the decoder's caches.

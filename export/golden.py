@@ -56,10 +56,11 @@ GERMAN = (
     "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
     "Vielen Dank für Ihre Hilfe!",
 )
-# The golden sentences by source language. The English ones are used for any other source language.
+# The golden sentences by source language. Any other source language gets the English sentences.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
-# Language pairs with golden sentences. If larger, the start of a server with a model of many languages takes longer.
+# The maximum number of language pairs with golden sentences. If larger, the start of a server with a model of many
+# languages takes longer.
 MAX_PAIRS = 4
 # Rows of the key/value caches, one for each hypothesis in the batch. A larger number takes more memory. With a smaller
 # number, batches are smaller and decoding takes more time.
@@ -107,15 +108,15 @@ def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int
 
 
 def start_id_of(tokenizer: Tokenizer, pair: LanguagePair) -> int | None:
-    """The id of the language pair's target_start; None if it has none. Raises TokenizerError for an unknown one."""
+    """The id of the pair's target_start; None if the pair has none. Raises TokenizerError if it is no subword."""
     return None if pair.target_start is None else tokenizer.id_of(pair.target_start)
 
 
 def golden_pairs(pairs: Sequence[LanguagePair]) -> list[int]:
     """The indices of the language pairs that have golden sentences: at most MAX_PAIRS, evenly spaced.
 
-    Of more pairs, only those whose source language has its own sentences count, if there are at least MAX_PAIRS of
-    these.
+    If there are more pairs, those whose source language is not in SENTENCES are left out first, unless fewer than
+    MAX_PAIRS would remain.
     """
     indices = list(range(len(pairs)))
     if len(indices) <= MAX_PAIRS:
@@ -130,7 +131,8 @@ def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSourc
 
     Sentences that have more than max_source_length ids, or too many runs of characters that the vocabulary lacks, are
     left out.
-    tokenizer: that of the source. Its ids are also those of target_start, because a model with start tokens has one
+
+    tokenizer: the tokenizer of sources. It also gives the id of target_start, because a model with start tokens has one
     vocabulary. Raises TokenizerError.
     """
     return [
@@ -148,11 +150,11 @@ def golden_cases(sources: Sequence[GoldenSource]) -> list[tuple[GoldenSource, in
 
     If all are of one language pair, each has every size of BEAM_SIZES. If there are more pairs, each sentence has one
     size, in turn, and a pair with an odd index begins with the other size. So two pairs take no longer at the server's
-    start than one. With all sizes, the check of two pairs would take a sixth of the start.
+    start than one pair. With all sizes, the check of two pairs would take a sixth of the start.
     """
     if len({source.pair for source in sources}) == 1:
         return [(source, beam_size) for source in sources for beam_size in BEAM_SIZES]
-    places = Counter[int]()  # of the next sentence of each pair
+    places = Counter[int]()  # the number of sentences so far, by pair
     cases = []
     for source in sources:
         size = BEAM_SIZES[(places[source.pair] + source.pair) % len(BEAM_SIZES)]
@@ -202,9 +204,10 @@ def _ids_of_variant(
 
 
 def num_golden_rows(manifest: Manifest) -> int:
-    """As many rows as MAX_CACHE_BYTES holds in fp32, at least those of the widest beam, and at most NUM_ROWS.
+    """As many rows as MAX_CACHE_BYTES holds in fp32, but at least as many as the widest beam, and at most NUM_ROWS.
 
-    A row has the caches of both attentions. That of SSRUs is smaller, but counts as much.
+    A row has the caches of both attentions. In a decoder of SSRUs a smaller state replaces the self-attention cache, but
+    it is counted as if it were as large.
     """
     sizes = manifest.dimensions
     row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length

@@ -93,7 +93,7 @@ class GraphBuilder:
     def op(
         self, kind: str, *inputs: str, domain: str = "", outputs: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """Add a node and return its first output. outputs: names of all outputs; empty for one with a made-up name."""
+        """Add a node and return its first output. outputs: names of all outputs; empty for one generated name."""
         name = f"{kind}_{self._num_named}"
         self._num_named += 1
         names = list(outputs) or [f"{name}_out"]

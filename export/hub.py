@@ -32,7 +32,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.bin", "*.
 class HubError(ValueError):
     """The hub has no such model, refuses it, or cannot be reached.
 
-    The message says which, what helps, and that the name is no folder.
+    The message says which of these it is, what helps, and that the name is no folder.
     """
 
 

@@ -1,9 +1,9 @@
 """Writes a model in the Marian layout of Hugging Face's `transformers`.
 
 A post-norm model becomes a MarianMTModel. A pre-norm model becomes a PegasusForConditionalGeneration, which is the same
-network in pre-norm. Both compute their positions: sines in the first half of a row, cosines in the second. The paper
-interleaves them. A permutation of the d_model dimensions turns one into the other, if all weights that read or write
-these dimensions have the same permutation.
+network in pre-norm. Both classes compute their positions: sines in the first half of a row, cosines in the second half.
+A model that we trained interleaves sines and cosines, as in the paper. The writer then permutes the d_model dimensions
+of all weights that read or write these dimensions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from model.transformer import Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
-# The largest allowed difference between a position table and the sines and cosines. A bundle's fp16 weights round a
-# stored table by half of this.
+# The largest allowed difference between a position table and the sines and cosines. A table that a bundle stores in
+# fp16 differs from them by up to half of this.
 MAX_ROUNDING = 5e-4
 
 
@@ -58,7 +58,10 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
 
 
 def dimension_order(model: Transformer) -> Tensor:
-    """The index of our dimension for each of Marian's, (d_model,). Raises FormatError for other positions."""
+    """The index of our dimension for each dimension of Marian, (d_model,).
+
+    Raises FormatError if the model's positions are not sines and cosines.
+    """
     config = model.config
     own = model.embedding.positions.detach().float()
     marian = marian_positions(config.max_length, config.d_model)
@@ -78,7 +81,7 @@ def _tensors(model: Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "model.shared.weight", state["embedding.weight"][:, order].contiguous()
     bias = state.get("embedding.output_bias", torch.zeros(model.config.vocab_size))
     yield "final_logits_bias", bias[None].contiguous()
-    if model.config.norm == "pre":  # MarianMTModel computes its table and Pegasus reports a missing one
+    if model.config.norm == "pre":  # Pegasus reports a missing position table; MarianMTModel computes it
         for stack in ("encoder", "decoder"):
             table = marian_positions(model.config.max_length, model.config.d_model)
             yield f"model.{stack}.embed_positions.weight", table
@@ -133,7 +136,7 @@ def _config(config: ModelConfig) -> dict[str, Any]:
 
 
 def _generation(portable: PortableModel) -> dict[str, Any]:
-    """The content of generation_config.json. length_penalty: the exponent of the length, for both of our formulas."""
+    """The content of generation_config.json. length_penalty: alpha, whichever formula the model's own search has."""
     return {
         **_special_ids(),
         "num_beams": portable.decoding.beam_size,
@@ -157,7 +160,8 @@ def _special_ids() -> dict[str, int | None]:
 def _tokenizer_config(portable: PortableModel) -> dict[str, Any]:
     """The content of tokenizer_config.json.
 
-    bos_token: declared, so that a decoded text leaves it out. A tag removes the space after it, as in '>>de<< text'.
+    bos_token is declared so that a decoded text leaves it out. rstrip: the tokenizer drops the space after a tag, as in
+    '>>de<< text'.
     """
     tags = {
         str(index): {

@@ -1,4 +1,4 @@
-"""The subcommand `import`, which makes a bundle of a foreign model. PyTorch is imported only when it runs."""
+"""The subcommand `import`, which makes a bundle of a foreign model. PyTorch is imported when the subcommand runs."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         action="append",
         metavar="LANGUAGE[=TAG]",
-        help="target language, such as de; repeated with a tag each if the model has several: --target 'de=>>deu<<'",
+        help="target language, such as de; for several, repeat it with the tag of each: --target 'de=>>deu<<'",
     )
     add(
         "--languages",
         type=language_list,
         metavar="LANGUAGE,...",
-        help="for M2M-100 and NLLB: the languages, between any two of which the bundle translates (default: all)",
+        help="for M2M-100 and NLLB: the bundle translates between any two of these languages (default: all)",
     )
     add(
         "--reverse-tag",
         metavar="TAG",
-        help="the tag of the direction from the first target to the source, if the model has it: '>>en<<'",
+        help="the tag of the direction from the first target to the source, if the model has that direction: '>>en<<'",
     )
     add("--licence", required=True, metavar="SPDX", help="licence of the weights, such as CC-BY-4.0")
     add("--name", help="the model's name (default: the last part of MODEL, in lower case)")
@@ -130,7 +130,7 @@ def _name(args: argparse.Namespace) -> str:
         title = Path(args.model).resolve().name
         name = next((title[: -len(end)] for end in SUFFIXES if title.lower().endswith(end)), title).lower()
         if not is_name(name):
-            raise ValueError(f"--name is needed: {name!r}, of MODEL, is not of {ALLOWED_IN_NAME}")
+            raise ValueError(f"--name is needed: MODEL gives {name!r}, which is not of {ALLOWED_IN_NAME}")
     languages = [("--source", args.source)] if args.source is not None else []
     check_names(name, args.model_version, [*languages, *(("--target", target) for target, _ in args.target)])
     return str(name)
@@ -234,7 +234,7 @@ def _with_shortlist(bundle: Bundle, output: Path, shortlist: ImportedShortlist) 
 
 
 def _read(found: FoundModel, max_length: int) -> tuple[ImportedModel, str]:
-    """`_read_folder`, whose errors name the place that the user gave, not a folder of unpacked files."""
+    """Call `_read_folder`. Its errors name the place that the user gave, not a folder of unpacked files."""
     from model.imported import UnusableModel
 
     try:

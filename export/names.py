@@ -21,7 +21,7 @@ def is_name(name: str) -> bool:
 def check_names(name: str, version: str, languages: Iterable[tuple[str, str]]) -> None:
     """Raise ExportError for a name, a version or a language that a manifest cannot have, and for a repeated target.
 
-    languages: the option of each, and its value.
+    languages: for each language, the option that names it, and the language.
     """
     languages = list(languages)
     problems = []
@@ -36,7 +36,7 @@ def check_names(name: str, version: str, languages: Iterable[tuple[str, str]]) -
         if not re.fullmatch(LANGUAGE_TAG, language)
     ]
     problems += [
-        f"{option}: {language} is there {count} times; name the script, such as sr-Latn"
+        f"{option}: {language} is named {count} times; name the script, such as sr-Latn"
         for (option, language), count in Counter(languages).items()
         if count > 1
     ]

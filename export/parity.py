@@ -13,10 +13,10 @@ from app.runtime.interface import Floats, Int32s, Runner, StepInput
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
-# The id after the end token, that of `<unk>`. Random sources and targets use this id and all later ones.
+# The id of `<unk>`, which follows the end token's id. Random sources and targets use this id and all later ones.
 FIRST_RANDOM_ID = EOS_ID + 1
-# Lower log-probabilities are compared as this one. The bias of an imported model excludes subwords with -30,000, where
-# fp32 is exact to 0.002 only.
+# Log-probabilities below this value are compared as this value. An imported model excludes subwords by a bias of
+# -30,000. Near -30,000, fp32 is exact only to 0.002.
 LEAST = -1000.0
 
 
@@ -139,7 +139,10 @@ def target_scores(model: Transformer, pairs: Sequence[ParityPair]) -> list[Float
 
 
 def mean_target_difference(scores: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The mean difference from PyTorch's `target_scores` of a target subword's log-probability."""
+    """The mean absolute difference between the runner's and PyTorch's log-probability of a target subword.
+
+    scores: the result of `target_scores`, PyTorch's log-probabilities.
+    """
     num_rows = runner.limits.num_rows
     batches = (pairs[first : first + num_rows] for first in range(0, len(pairs), num_rows))
     found = (rows for batch in batches for rows in stepwise_log_probabilities(runner, batch))

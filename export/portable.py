@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import sentencepiece
 
 from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
 from export.bundle_writer import DEFAULT_DECODING
-from export.output_folder import folder_behind
+from export.output_folder import folder_behind, new_folder_beside, sync_folder
 from model.checkpoint import TARGET_TOKENIZER, CheckpointError, load_model, tokenizer_of
 from model.imported import FIRST
 from model.transformer import Transformer
@@ -98,7 +97,8 @@ def _model(folder: Path) -> Transformer:
 def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with the path of a folder to make beside `output`, then rename that folder to `output`.
 
-    Behind a symbolic link, the link's folder is written. Missing parents are made. After an error, only they are left.
+    If `output` is a symbolic link, the folder to which it leads is written. Missing parents are made. After an error,
+    only these parents are left.
     Raises ExportError as `folder_behind` does, and FormatError if `output` exists and is not an empty folder, or if a
     file is in the place of a parent.
     """
@@ -109,13 +109,10 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"{folder.parent} cannot be made ({error.strerror})") from error
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        write(temporary)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with new_folder_beside(folder) as new:
+        write(new)
+        sync_folder(new)
+        new.replace(folder)
 
 
 def _pieces(path: Path) -> tuple[str, ...]:

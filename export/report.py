@@ -21,7 +21,7 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. value, limit: the measured figure and its maximum, if there is one."""
+    """One comparison. value: the measured figure, or None. limit: its maximum, or None."""
 
     name: str
     is_passed: bool

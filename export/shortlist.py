@@ -1,8 +1,8 @@
 """Makes the shortlists of a bundle: the likely target subwords of each source subword.
 
-They are learned from sentence pairs, or an imported model has them. The probabilities of learned ones are those of IBM
-Model 1 over subwords (`model.lexicon`). Learning needs no model and no GPU, only pairs of the kind that the model was
-trained on.
+Shortlists are learned from sentence pairs, or come with an imported model. A learned shortlist has the target subwords
+that are most probable by IBM Model 1 over subwords (`model.lexicon`). Learning needs no model and no GPU, only pairs of
+the kind that the model was trained on.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from app.text.tokenizer import SPACE, Tokenizer, TokenizerError
 from model.corpus import SAMPLE_SEED, Pair
 from model.lexicon import Table, translation_table
 
-# Longest side of a pair, in subwords. Longer pairs say little about single subwords. Time and memory grow with the
-# product of both lengths.
+# Maximum number of subwords on either side of a pair. Longer pairs say little about single subwords. Time and memory
+# grow with the product of both lengths.
 MAX_SUBWORDS = 40
-# Combinations of a source subword, or the empty word, with a target subword of its pair. Each takes about 80 bytes, so
-# the probabilities take about 4 GB. If larger, the command takes more memory. If smaller, fewer pairs are used.
+# Maximum number, over all pairs, of combinations of a source subword or the empty word with a target subword of the
+# same pair. Each combination takes about 80 bytes, so the probabilities take about 4 GB. If larger, the command takes
+# more memory. If smaller, fewer pairs are used.
 MAX_COMBINATIONS = 50_000_000
 # The id of the empty word in `model.lexicon`. It is also the id of padding, which no sentence contains.
 EMPTY = 0
@@ -35,7 +36,7 @@ Sentences = list[tuple[Sequence[int], Sequence[int]]]
 
 
 class ShortlistSizes(NamedTuple):
-    """num_best: likely target subwords of each source subword. num_frequent: frequent ones in every shortlist."""
+    """num_best: likely target subwords of each source subword. num_frequent: target subwords of every shortlist."""
 
     num_best: int
     num_frequent: int
@@ -54,7 +55,7 @@ def encode_pairs(
 ) -> EncodedPairs:
     """The subwords of each pair, without end tokens. Skips pairs with a side that is empty, long or not encodable.
 
-    The pairs are in random order, the same in each run, and end before the one that exceeds MAX_COMBINATIONS.
+    The pairs are in random order, the same in each run. They end before the pair that would exceed MAX_COMBINATIONS.
     is_reversed: the pair's target is the source.
     """
     sentences: Sentences = []
@@ -126,7 +127,8 @@ def _always(target: Path, frequent: Iterable[int]) -> list[int]:
 
     These are special ids, placeholder symbols, subwords without letters, single letters of scripts with capitals,
     `frequent`, and the first MIN_ALWAYS ids of any kind. So numbers, marks and names in such scripts can always be
-    written. Not all bytes are among them: text that must be copied in bytes is a placeholder.
+    written. Not all byte subwords, such as `<0xC3>`, are in this list: a placeholder replaces text that would be
+    copied in bytes.
     """
     pieces = _Pieces(target)
     ids = {each for each in range(pieces.vocab_size) if pieces.is_always(each)}

@@ -46,7 +46,7 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--one-way",
         action="store_true",
-        help="learn only the direction from --source to --target, not its reverse too",
+        help="learn only the direction from --source to --target, and not the reverse direction",
     )
     add(
         "--best",
@@ -75,8 +75,8 @@ def add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         type=_log_probability,
         metavar="X",
         help="decode a sentence again with the whole vocabulary if the mean log-probability of its subwords is below "
-        "X, which holds for all directions of the bundle; an X with an exponent needs '=' before it (default: that of "
-        f"the bundle's shortlists, or {MIN_LOG_PROBABILITY})",
+        "X. X is for all directions of the bundle. If X has an exponent, put '=' before it: "
+        f"--min-log-probability=-5e-1 (default: X of the bundle's shortlists, or {MIN_LOG_PROBABILITY})",
     )
 
 
@@ -131,7 +131,7 @@ def run_shortlist(args: argparse.Namespace) -> int:
         pair, mean = bundle.manifest.language_pairs[index], len(table.ids) / table.vocab_size
         print(
             f"{output}: {pair.source}-{pair.target}: {len(table.always)} subwords in each shortlist, and "
-            f"{mean:.1f} more for a source subword",
+            f"{mean:.1f} more on average for each source subword",
             file=sys.stderr,
         )
     if bundle.manifest.scores:

@@ -56,15 +56,17 @@ TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-2}
 # The largest allowed mean difference of int8, over the golden translations' subwords. Graphs with another model's
 # weights exceed it by far. Wrong weights of subwords that the golden sentences lack do not change it.
 MAX_MEAN_DIFFERENCE = 0.1
-# The largest allowed mean difference of int8 for any one subword, over the positions of random batches. Right weights
-# gave at most 0.09 (the bundled model), and in the imported models of the tests 0.05 (Marian, M2M-100, NLLB and
-# CTranslate2) and 0.08 (Firefox, random weights). One wrong row of the output's weights gave at least 2.5 in the
-# bundled model, 1.3 in trained imported models and 0.29 in models of random weights, where a wrong row may pass.
+# The largest allowed mean difference of int8 for any one subword, over the positions of random batches. With right
+# weights, the largest was 0.09 in the bundled model. In the imported models of the tests it was 0.05 (Marian, M2M-100,
+# NLLB, CTranslate2) and 0.08 (Firefox, random weights). With one wrong row of the output's weights, it was at least
+# 2.5 in the bundled model, 1.3 in trained imported models and 0.29 in models of random weights, where a wrong row may
+# pass.
 MAX_SUBWORD_DIFFERENCE = 0.4
 # Share of golden sentences that the native kernels may decode differently. The server's start has the same limit by
 # default (TRANSDUCE_GOLDEN_MIN_SHARE).
 MAX_NATIVE_DIFFERENT = 0.2
-# Random batches, pairs of each, and the most ids of a source or target. If larger, `verify` takes longer.
+# Number of random batches, pairs of each, and maximum number of ids of a source or target. If larger, `verify` takes
+# longer.
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 
 
@@ -86,7 +88,7 @@ class VerifyOptions:
 
 
 def verify(path: Path, options: VerifyOptions) -> Report:
-    """Make every comparison that the bundle and the options allow. Test sets are read and encoded before the first.
+    """Make every comparison that the bundle and the options allow. Test sets are read and encoded first.
 
     Raises BundleError, CheckpointError, CorpusError and TokenizerError for an unusable bundle, checkpoint, test set or
     sentence of a test set. A golden sentence that cannot be translated is a BundleError with its line.
@@ -133,10 +135,12 @@ def _name(check: str, kernels: Kernels) -> str:
 
 @dataclass
 class _Compared:
-    """The log-probabilities of a runner on random batches. PyTorch scores a pair in one forward pass, it step by step.
+    """The log-probabilities of a runner on random batches, compared with PyTorch's.
 
-    is_rounded: whether only PyTorch's weights are rounded to fp16. largest: the largest difference so far. sums: those
-    of each subword's differences at num_positions positions. For int8 there are only these two.
+    PyTorch scores a pair in one forward pass, and the runner step by step.
+    is_rounded: whether PyTorch's weights are rounded to fp16 and the runner's are not. largest: the largest difference
+    so far, not for int8. sums: each subword's sum of differences over num_positions positions. sums and num_positions
+    are for int8 only.
     """
 
     precision: Precision
@@ -160,7 +164,7 @@ class _Compared:
         name = f"{self.precision} log-probabilities" + ", the bundle's own graphs" * self.is_rounded
         if self.precision == "int8":
             value, limit = float(np.max(self.sums / self.num_positions)), MAX_SUBWORD_DIFFERENCE
-            detail = f"the worst subword's differs by {value:.3f} on average, limit {limit}"
+            detail = f"the worst subword's log-probability differs by {value:.3f} on average, limit {limit}"
         else:
             value, limit = self.largest, TOLERANCES["fp16" if self.is_rounded else self.precision]
             num_pairs = NUM_BATCHES * PAIRS_A_BATCH
@@ -181,7 +185,7 @@ class _Verification:
         self._test_sets = read_test_sets(
             bundle.manifest, self._source_tokenizer, options.data, limit=options.limit
         )
-        # A bundle of a small max_source_length may have golden sentences of its own.
+        # If max_source_length is too small for all of `golden_sources`, the sentences of golden.jsonl are used.
         self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest) or [
             self._golden_source(line) for line in bundle.golden
         ]
@@ -213,7 +217,7 @@ class _Verification:
     def checks(self) -> Iterator[Check]:
         """Comparisons that need no test set, with all kernels that can run on this machine."""
         yield from self._log_probabilities()
-        expected = {beam_size: self._searched(beam_size) for beam_size in (1, 4)}
+        expected = {beam_size: self._pytorch_ids(beam_size) for beam_size in (1, 4)}
         for kernels, runner in self._references.items():
             for beam_size, ids in expected.items():
                 yield self._same_ids(beam_size, ids, kernels, runner)
@@ -227,7 +231,7 @@ class _Verification:
                 yield self._alone_and_batched(kernels, runner)
 
     def _log_probabilities(self) -> Iterator[Check]:
-        """Comparisons on random batches. The own fp32 graphs are left out if they are the reference."""
+        """Comparisons on random batches. The bundle's fp32 graphs are left out if they are the reference."""
         compared = [_Compared("fp32", kernels, runner) for kernels, runner in self._references.items()]
         compared += [
             _Compared(precision, kernels, runner, is_rounded=precision == "fp32")
@@ -255,13 +259,13 @@ class _Verification:
             )
             yield [replace(pair, start_id=self._golden_sources[0].start_id) for pair in pairs]
 
-    def _searched(self, beam_size: int) -> list[tuple[int, ...]]:
+    def _pytorch_ids(self, beam_size: int) -> list[tuple[int, ...]]:
         """The ids of the reference search in PyTorch, for each golden sentence."""
         decoding, found = self._bundle.manifest.decoding, []
         formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
         for golden in self._golden_sources:
             start = (BOS_ID,) if golden.start_id is None else (BOS_ID, golden.start_id)
-            model, limit = Started(self._model, start), self._longest(golden)
+            model, limit = Started(self._model, start), self._max_target_length(golden)
             if beam_size == 1:
                 best = greedy_search(
                     model, golden.ids, max_target_length=limit, alpha=decoding.alpha, formula=formula
@@ -277,20 +281,21 @@ class _Verification:
             found.append(best.ids)
         return found
 
-    def _longest(self, golden: GoldenSource) -> int:
+    def _max_target_length(self, golden: GoldenSource) -> int:
+        """The maximum number of subwords of a sentence's translation, without the end token."""
         return min(self._bundle.manifest.max_target_length - 1, len(golden.ids) + EXTRA_TARGET_LENGTH)
 
     def _same_ids(
         self, beam_size: int, expected: Sequence[tuple[int, ...]], kernels: Kernels, runner: LoadedRunner
     ) -> Check:
-        """Compare the ids of `_searched` with those of the engine over the fp32 graphs."""
+        """Compare the ids of the search in PyTorch with the ids of the engine on the fp32 graphs."""
         decoding, different = self._bundle.manifest.decoding, 0
         for golden, ids in zip(self._golden_sources, expected, strict=True):
             search = DecodingOptions(
                 beam_size=beam_size,
                 length_penalty=decoding.length_penalty,
                 alpha=decoding.alpha,
-                max_target_length=self._longest(golden),
+                max_target_length=self._max_target_length(golden),
             )
             different += translate_ids(runner, [golden.ids], search, starts=[golden.start_id]) != [ids]
         detail = f"{different} of {len(self._golden_sources)} golden sentences differ from PyTorch's"
@@ -366,7 +371,7 @@ class _Verification:
     def _golden_scores(
         self, scores: Sequence[Floats], pairs: Sequence[ParityPair], kernels: Kernels, runner: LoadedRunner
     ) -> Check:
-        """Compare the scores of int8's golden translations with PyTorch's scores of them."""
+        """Compare int8's and PyTorch's log-probabilities of the subwords of int8's golden translations."""
         value = mean_target_difference(scores, runner, pairs)
         detail = f"a subword's log-probability differs by {value:.3f} on average, limit {MAX_MEAN_DIFFERENCE}"
         name, limit = _name("int8 golden scores", kernels), MAX_MEAN_DIFFERENCE

@@ -33,7 +33,10 @@ def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
 
 
 def shortlist_check(name: str, *, listed: float, whole: float) -> Check:
-    """The check of what int8 loses by a shortlist on a test set."""
+    """The check of what int8 loses by a shortlist on a test set.
+
+    listed, whole: BLEU with the shortlist, and BLEU with the whole vocabulary.
+    """
     loss = whole - listed
     detail = f"{listed:.2f}, whole vocabulary {whole:.2f}, largest loss {MAX_SHORTLIST_LOSS}"
     return Check(
@@ -46,7 +49,7 @@ def shortlist_check(name: str, *, listed: float, whole: float) -> Check:
 
 
 def skipped_scores(manifest: Manifest) -> tuple[str, ...]:
-    """The scores that are left out on this machine: those with the shortlist, without native kernels for int8."""
+    """The scores that this machine cannot compute: those with the shortlist, unless native kernels can run int8."""
     int8 = manifest.variants.get("int8")
     if manifest.shortlist is None or (int8 is not None and "native" in usable_kernels(int8)):
         return ()
@@ -54,7 +57,7 @@ def skipped_scores(manifest: Manifest) -> tuple[str, ...]:
 
 
 def truncated(ids: tuple[int, ...], limit: int, *, num_last: int) -> tuple[int, ...]:
-    """A source's ids, at most `limit` of them. The last `num_last`, the end token and the tag, are kept."""
+    """A source's ids, at most `limit` of them. The last `num_last` ids (the end token and the tag) are kept."""
     return ids if len(ids) <= limit else (*ids[: limit - num_last], *ids[len(ids) - num_last :])
 
 
@@ -71,11 +74,12 @@ class TestSet:
 def read_test_sets(
     manifest: Manifest, tokenizer: Tokenizer, data: Sequence[str], *, limit: int | None
 ) -> list[TestSet]:
-    """The first `limit` pairs of each test set, encoded for each language pair of the manifest that it fits.
+    """The first `limit` pairs of each test set, encoded for each language pair that it fits.
 
-    A test set's columns are source and target of the first language pair. They are swapped for a pair that is the
-    reverse of the first one. tokenizer: that of sources. Raises CorpusError for a test set that cannot be read or is
-    empty, and TokenizerError, with the test set's name, for a source that cannot be encoded.
+    A test set fits the first language pair of the manifest, whose source and target are its columns. It also fits the
+    reverse of this pair, with the columns swapped. tokenizer: the tokenizer of sources.
+    Raises CorpusError for a test set that cannot be read or is empty, and TokenizerError, with the test set's name, for a
+    source that cannot be encoded.
     """
     pairs, found = manifest.language_pairs, []
     languages = pairs[0].source, pairs[0].target
@@ -119,7 +123,7 @@ class Scorer:
         *,
         beam_size: int,
     ) -> None:
-        """runners: of the variants, and the reference as fp32. If there is a shortlist, int8's native runner has it."""
+        """runners: by precision; fp32's is the reference. If there is a shortlist, int8's native runner has it."""
         self._manifest = manifest
         self._target_tokenizer = target_tokenizer
         self._runners = runners
@@ -129,7 +133,7 @@ class Scorer:
     def scores_and_checks(self, test_sets: Sequence[TestSet]) -> tuple[list[Score], list[Check]]:
         """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
 
-        If the test set's pair has a shortlist, int8 is scored with it too.
+        If the test set's pair has a shortlist, int8 is also scored with the shortlist.
         """
         scores: list[Score] = []
         checks: list[Check] = []
@@ -157,7 +161,7 @@ class Scorer:
     def _score(
         self, test_set: TestSet, precision: Precision, runner: LoadedRunner, *, shortlist: int | None = None
     ) -> Score:
-        """Translate a test set with the server's engine, its sentences unsplit, and score it.
+        """Translate a test set with the server's engine, each text as one sentence, and score the translations.
 
         shortlist: the number of the table to search with; None for the whole vocabulary.
         """

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-# The fewest bytes of an array in the file. Shorter arrays stay in their graph.
+# Arrays of fewer bytes stay in their graph.
 MIN_BYTES = 1024
 # Bytes of a cache line. Arrays do not share a cache line.
 ALIGNMENT = 64

@@ -96,8 +96,8 @@ class Stack:
 class Weights:
     """A whole model.
 
-    source_table, target_table, output_table: (vocab_size, d_model), as trained. The inputs multiply theirs by
-    sqrt(d_model), the output does not. Most models have one array for all three.
+    source_table, target_table, output_table: (vocab_size, d_model), as trained. The graphs multiply embeddings by
+    sqrt(d_model), but not the output_table. Most models have one array for all three.
     positions: (max_length, d_model).
     output_bias: (vocab_size,), the bias of the logits, or None.
     alignment: the cross-attention that the decoder outputs as alignment.
@@ -144,7 +144,7 @@ def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weight
         source_table=state.get("embedding.source_weight", table),
         target_table=table,
         output_table=state.get("embedding.output_weight", table),
-        # Not from the state dict, which lacks a computed table.
+        # From the model, because the state dict has only a learned table, not a computed one.
         positions=model.embedding.positions.detach().float().cpu().numpy(),
         encoder=_stack(state, config, "encoder"),
         decoder=_stack(state, config, "decoder"),
@@ -207,7 +207,7 @@ def _queries(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Lin
 
 
 def _attention_output(state: Mapping[str, Floats], name: str) -> Linear:
-    """W^O, its bias including that of the values."""
+    """W^O, with b_o + b_v W^O as its bias."""
     out = _linear(state, f"{name}.w_o")
     passed = state[f"{name}.w_v.bias"].astype(np.float64) @ out.weight.astype(np.float64)
     return Linear(out.weight, (passed + out.bias).astype(np.float32))

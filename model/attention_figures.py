@@ -20,9 +20,9 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention",
 }
-# The most subwords for which every axis of a small map is labelled. If larger, labels overlap.
+# An axis of a map with more subwords than this has no labels. If larger, labels overlap.
 MAX_LABELS = 40
-# Inches of a map's width or height for each subword, and the least and the most inches of a map.
+# Inches of a map's width or height for each subword, and the minimum and the maximum inches of a map.
 _INCHES_A_SUBWORD, _MIN_INCHES, _MAX_INCHES = 0.16, 1.6, 4.0
 # First dimension of each sine-cosine pair whose curves are drawn, as a share of d_model. The Annotated Transformer
 # draws dimensions 4 to 7 of 20.

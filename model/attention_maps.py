@@ -153,7 +153,7 @@ def _fed_forward(feed_forward: FeedForward, residual: Residual, x: Tensor) -> Te
 def align_words(
     maps: AttentionMaps, *, layer: int | None = None, heads: Sequence[int] | None = None
 ) -> WordAlignment:
-    """Return the cross-attention of one layer between words, averaged over heads.
+    """Return the cross-attention between words in one layer, averaged over heads.
 
     A source word's weight is the sum over its subwords. A target word's row is the mean over its subwords (Zenkel et
     al. 2019). layer: from 0; None for the last but one, which aligns best (Garg et al. 2019, section 4.1). heads: None

@@ -14,7 +14,7 @@ from model.config import BOS_ID, PAD_ID
 from model.corpus import Corpus, check_domains
 
 Int64s = NDArray[np.int64]
-# The fewest pairs that an epoch has on average. With fewer, finding one that is not empty would take long.
+# Minimum of the mean number of pairs in an epoch. If smaller, it would take long to find an epoch that is not empty.
 MIN_EPOCH_PAIRS = 0.001
 
 
@@ -37,14 +37,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of training in the data. The next batch is `batch` of `epoch`."""
+    """The position of training in the data: the next batch is number `batch` of epoch `epoch`, both from 0."""
 
     epoch: int = 0
     batch: int = 0
 
 
 def balanced_weights(counts: Int64s, temperature: float) -> NDArray[np.float64]:
-    """How often an epoch contains each pair of a domain, so that domains have shares in proportion to n^(1/T).
+    """How often an epoch contains each pair of a domain, so that its share of the epoch is in proportion to n^(1/T).
 
     counts: (domains,) pairs n of each domain. temperature: T, at least 1. Each pair of the largest domain occurs once.
     With T = 1, every pair occurs once. As T grows, all domains approach the size of the largest. Arivazhagan et al.
@@ -66,7 +66,7 @@ class Batches:
         weights: Mapping[str, float] | None = None,
         temperature: float = 1.0,
     ) -> None:
-        """max_tokens: the most subwords of a batch's longer side, padding included.
+        """max_tokens: maximum number of subwords on a batch's longer side, padding included.
 
         weights: mean number of times that an epoch contains each pair of a domain; 1 for domains that are not named.
         temperature: T of `balanced_weights`, whose result multiplies the weights.

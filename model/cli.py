@@ -190,7 +190,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         type=number_from(0),
         default=0.6,
         metavar="X",
-        help="length penalty of a beam (Wu et al. 2016); 0: none. A bundle's own is not used (default: 0.6)",
+        help="length penalty of a beam (Wu et al. 2016); 0: none. A bundle's own penalty is not used (default: 0.6)",
     )
     parser.add_argument(
         "--threads", type=not_negative, default=0, help="0: all available processors (default: 0)"
@@ -256,7 +256,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
 
 def _set_name(specification: str, direction: Direction) -> str:
-    """The name of a test set in one direction: that of its file or folder, which may be `.` or `..`."""
+    """The name of a test set in one direction: the name of its file or folder, even if the path is `.` or `..`."""
     path = Path(specification)
     name = path.resolve().name if path.name in ("", "..") else path.name
     return name + (" reversed" if direction.is_reversed else "")

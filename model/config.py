@@ -29,7 +29,7 @@ class ModelConfig:
     norm: "post" is LayerNorm(x + Sublayer(x)), section 3.1; "pre" is x + Sublayer(LayerNorm(x)).
     activation: activation of the feed-forward network; the paper's is "relu", equation (2).
     positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
-    output_bias: whether the logits have a bias (vocab_size,). Marian's have one, the paper's have none.
+    output_bias: whether the logits have a bias (vocab_size,). Marian's logits have one, the paper's have none.
     own_source_table, own_output_table: whether the source or the output has its own table (vocab_size, d_model). In the
         paper, source, target and output share one. With its own table, a source may have other subwords than a target
         for the same ids.

@@ -24,7 +24,7 @@ from model.variants import as_typed, with_placeholders, with_strange_ends
 Int32s = NDArray[np.int32]
 # The seed of `sample_pairs`.
 SAMPLE_SEED = 1
-# A corpus has the number of each pair's domain as int16.
+# A corpus stores the domain of each pair as an int16 index.
 MAX_DOMAINS = 32_767
 
 
@@ -33,7 +33,7 @@ class CorpusError(ValueError):
 
 
 class NoPairError(CorpusError):
-    """Every pair of a text was left out, or it has none."""
+    """A text has no pair, or every pair was left out."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Pair:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 file (plain, .gz or .xz) without line ends, which are \n or \r\n.
 
-    A byte order mark at the start is left out, and so is what follows the last intact stream of an .xz file. Raises
-    CorpusError as `check_file`, for a line that is not UTF-8, and for a broken compressed file, with the number of the
-    last line that was read.
+    A byte order mark at the start is left out, and so is what follows the last intact stream of an .xz file.
+    Raises CorpusError as `check_file` does. Also raises it for a line that is not UTF-8, with its number, and for a
+    broken compressed file, with the number of the last line that was read.
     """
     number = 0
     try:
@@ -153,7 +153,7 @@ def sample_pairs(pairs: Iterable[Pair], count: int) -> list[Pair]:
 
 
 def check_domains(chosen: Iterable[str], known: Collection[str]) -> None:
-    """Raise CorpusError if a chosen domain is not among the known ones, those of the pairs."""
+    """Raise CorpusError if a chosen domain is not in `known`, the domains of the pairs."""
     if unknown := sorted(set(chosen).difference(known)):
         raise CorpusError(
             f"no pair has the domain {', '.join(unknown)}; the pairs have {', '.join(sorted(known))}"
@@ -173,9 +173,9 @@ def check_num_domains(names: Collection[str]) -> None:
 class Corpus:
     """Encoded pairs, end tokens included.
 
-    ids: every subword, sources and targets in turn. starts: (2 * pairs + 1,) the index at which each begins.
+    ids: every subword, sources and targets in turn. starts: (2 * pairs + 1,) where each sentence begins, and the end.
     domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason. A pair counts once for
-    each direction. lost_domains: those of which every pair was left out.
+    each direction. lost_domains: domains without a pair that stayed.
     """
 
     ids: Int32s
@@ -207,8 +207,8 @@ def counts_by_reason(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items()) or "none"
 
 
-# Of the pairs that get unknown characters, the share that gets them at one end. In the others they replace words. If no
-# word can be replaced, they stand at one end, too.
+# Of the pairs that get unknown characters, the share that gets them at one end. In the other pairs, unknown characters
+# replace words. If no word can be replaced, they stand at one end there, too.
 ENDS_SHARE = 0.25
 
 
@@ -216,11 +216,11 @@ ENDS_SHARE = 0.25
 class Filter:
     """Selects and varies pairs.
 
-    max_length: the most subwords of either side, end token included.
+    max_length: maximum number of subwords on either side, end token included.
     max_ratio: the longer side has at most this many times the shorter side's subwords, plus 8.
     strange_share: share of pairs, 0-1, that get unknown characters, so that the model learns to copy these.
-    typed_share: share of other pairs, 0-1, that are written as people type: without a final mark, in lower case, in
-        title case. The sum of both shares is at most 1.
+    typed_share: share of all pairs, 0-1, that are written as people type: without a final mark, in lower case, in
+        title case. None of them gets unknown characters. The sum of both shares is at most 1.
     excluded: domains that are left out.
     """
 

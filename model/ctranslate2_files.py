@@ -60,14 +60,14 @@ ATTRIBUTES = {
 }  # fmt: skip
 # Those that change nothing as long as they are 0.
 FLAGS = {"multi_query", "multi_query_attention"}
-# The beam size of all models, which is that of Argos Translate, and the length penalties of its packages and of others.
+# Argos Translate's beam size, which all models get. The length penalty of Argos packages, and that of other models.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
 
 
 def is_ctranslate2(folder: Path) -> bool:
     """Whether a folder is a CTranslate2 model or an Argos package. Raises OSError.
 
-    A model of Marian may have the same file name.
+    A model of Marian may also be in a file model.bin.
     """
     paths = [path for path in (folder / BINARY, folder / "model" / BINARY) if path.is_file()]
     return bool(paths) and not is_binary_model(paths[0])

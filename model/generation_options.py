@@ -14,8 +14,9 @@ from model.huggingface_files import CONFIG, GENERATION
 MAX_LENGTH_PENALTY = 10.0  # of a bundle's manifest
 # The fields that both files may have, with the same meaning.
 IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
-# Options that the server's search does not have, with the values that change nothing, beside null. The server's
-# shortest translation has one token. min_length also counts the start token, and neither counts the end token.
+# Options that the server's search does not have, with the values that change nothing. Null also changes nothing. The
+# server's shortest translation has one token. min_length also counts the start token. min_length and min_new_tokens do
+# not count the end token.
 LEFT_OUT: dict[str, tuple[Any, ...]] = {
     "no_repeat_ngram_size": (0,),
     "encoder_no_repeat_ngram_size": (0,),
@@ -37,7 +38,10 @@ LEFT_OUT: dict[str, tuple[Any, ...]] = {
 
 
 def _field(name: str, facts: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, Any]:
-    """A field's file and value, null if it is missing. As in `transformers`, one file has all fields."""
+    """A field's file and value, null if it is missing.
+
+    As in `transformers`, all fields are read from generation_config.json, or all from config.json if that is missing.
+    """
     file, fields = (GENERATION, generation) if generation else (CONFIG, facts)
     return file, fields.get(name)
 
@@ -56,7 +60,10 @@ def search_defaults(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> 
 
 
 def checked_search(beam_size: tuple[str, Any], length_penalty: tuple[str, Any]) -> tuple[int, float]:
-    """The beam size and the length penalty, each from its name in messages and its value. Raises ValueError."""
+    """Check the beam size and the length penalty, and return them. Raises ValueError.
+
+    Each argument is a pair: the option's name for messages, and its value.
+    """
     problems = []
     name, beams = beam_size
     if type(beams) is not int or beams < 1:

@@ -29,10 +29,11 @@ SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder
 SSRU = "ssru"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 # The least and the largest value of each whole number of config.json. No model that we know is near a largest value.
+# The positions of a d_model below 4 have a single frequency, and the formula for several divides by zero.
 _MOST_SUBWORDS = 10_000_000
 _IDS = (0, _MOST_SUBWORDS - 1)
 _RANGES = {
-    "d_model": (1, 100_000), "encoder_layers": (1, 1000), "decoder_layers": (1, 1000),
+    "d_model": (4, 100_000), "encoder_layers": (1, 1000), "decoder_layers": (1, 1000),
     "encoder_attention_heads": (1, 1000), "decoder_attention_heads": (1, 1000),
     "encoder_ffn_dim": (1, 1_000_000), "decoder_ffn_dim": (1, 1_000_000), "vocab_size": (1, _MOST_SUBWORDS),
     "decoder_vocab_size": (1, _MOST_SUBWORDS), "pad_token_id": _IDS, "eos_token_id": _IDS,
@@ -146,6 +147,8 @@ def size_problems(facts: Mapping[str, Any]) -> list[str]:
             problems.append(f"{name} of {CONFIG} is {missing}no whole number")
         elif not least <= value <= most:
             problems.append(f"{name} of {CONFIG} is {value}; it must be from {least} to {most}")
+        elif name == "d_model" and value % 2:
+            problems.append(f"{name} of {CONFIG} is {value}; it must be even")
     problems += [
         f"encoder_{name} and decoder_{name} of {CONFIG} differ"
         for name in ("attention_heads", "ffn_dim")
@@ -173,7 +176,8 @@ class Tables:
 
         A file may have only one of the names of a shared table, whichever it is. `save_model` of Safetensors keeps
         the alphabetically first one. If a file has several, the one that comes first in the code is the table, and
-        the others must be the same (`copies`). Only if the output has a table of its own may source and target differ.
+        the others must be the same (`copies`). With `share_encoder_decoder_embeddings`, source and target may differ
+        only if the output has a table of its own.
         """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)

@@ -164,7 +164,7 @@ def _has_byte_fallback(proto: Any, vocabulary: Mapping[str, int]) -> bool:
     is_spelled = any(
         piece.piece == PLACEHOLDER_SYMBOLS[0] and piece.score == SPELLED_SCORE for piece in proto.pieces
     )
-    # `transduce export --to` writes the symbols of a foreign vocabulary, too.
+    # `transduce export --to` writes the symbols also for a model that was imported with a foreign vocabulary.
     is_foreign = is_spelled or not _has_symbols(vocabulary)
     return bool(proto.trainer_spec.byte_fallback) and num_bytes == NUM_BYTES and is_foreign
 
@@ -246,7 +246,7 @@ def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
 
 
 def _has_symbols(vocabulary: Mapping[str, int]) -> bool:
-    """Whether a foreign vocabulary is that of one of our models."""
+    """Whether a vocabulary has all placeholder symbols, as the vocabularies of `transduce export --to` have."""
     return vocabulary.keys() >= set(PLACEHOLDER_SYMBOLS)
 
 

@@ -26,8 +26,10 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
         signal.signal(name, previous[name])
         print(f"{name.name}: saving after this update", file=sys.stderr)
 
-    previous = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
+        for number in STOP_SIGNALS:
+            signal.signal(number, handle)
         yield lambda: bool(received)
     finally:
         for number, handler in previous.items():

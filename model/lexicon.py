@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.corpus import CorpusError, Pair, read_lines
+from model.output_files import write_file
 from model.words import word_pattern
 
 # Longest sentence, in words. Longer sentences say little about single words. Time and memory grow with the product of
@@ -173,10 +174,9 @@ def _likeliest(table: Table) -> dict[int, tuple[int, float]]:
 
 
 def write_lexicon(path: Path, entries: Iterable[Entry]) -> int:
-    """Write entries as TSV: source, target, count, probability. Returns how many there are."""
+    """Write entries as TSV atomically: source, target, count, probability. Returns how many there are."""
     lines = [f"{e.source}\t{e.target}\t{e.count}\t{e.probability:.3f}\n" for e in entries]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), "utf-8")
+    write_file(path, "".join(lines).encode())
     return len(lines)
 
 

@@ -1,4 +1,4 @@
-"""Loads a checkpoint with the tokenizers of its sources and its targets, which a bundle may hold instead."""
+"""Loads a checkpoint with the tokenizers of its sources and targets, from the checkpoint or from its bundle."""
 
 from __future__ import annotations
 

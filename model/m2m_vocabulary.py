@@ -178,7 +178,7 @@ def _made_up_problems(
 ) -> list[str]:
     """One problem if a vocabulary of M2M-100 has another size than config.json says, else none.
 
-    With another number of pieces, the languages have other ids.
+    The ids of the languages follow those of vocab.json. If its number of pieces is wrong, these ids are wrong.
     """
     size, more = facts.get("vocab_size"), settings.get("num_madeup_words", NUM_MADE_UP)
     if not isinstance(size, int) or len(ids) + more == size:

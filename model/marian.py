@@ -156,7 +156,7 @@ def _huggingface_files(folder: Path) -> Files:
 
 
 def _needs_target_vocabulary(folder: Path, facts: Mapping[str, Any]) -> bool:
-    """Whether the target has its own embedding, and the tokenizer is not said to have one vocabulary for both sides.
+    """Whether the target has its own embedding, and tokenizer_config.json does not set `separate_vocabs` to false.
 
     Raises OSError, ValueError.
     """
@@ -310,7 +310,7 @@ def own_positions(max_length: int, d_model: int) -> Tensor:
 
 
 def _positions(max_length: int, d_model: int, num_intervals: int) -> Tensor:
-    """Sines in the first half of a row, cosines in the second. num_intervals: from frequency 1 to frequency 1/10000."""
+    """Sines in the first half of a row, cosines in the second. Frequency i is 10000^(-i / num_intervals)."""
     position = torch.arange(max_length, dtype=torch.float64)[:, None]
     frequency = torch.exp(
         torch.arange(d_model // 2, dtype=torch.float64) * (-math.log(10000.0) / num_intervals)

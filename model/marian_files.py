@@ -39,7 +39,7 @@ from model.marian_options import (
     search_options,
 )
 
-# A vocabulary, and those of sources and of targets where both have one.
+# Names of a vocabulary's file, and of the files of sources and of targets where each side has its own.
 YAML, SPM = "*vocab.yml", "*vocab*.spm"
 YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", "trgvocab*.spm")
 # The SentencePiece models beside vocabularies in YAML.

@@ -50,8 +50,8 @@ MAX_POSITIONS = 512
 # Options that are whole numbers, and those that may also be missing.
 SIZES = ("dim-emb", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
 OPTIONAL_SIZES = ("transformer-heads-decoder", "transformer-decoder-dim-ffn")
-# Used for an .npz file without a decoder.yml that has the beam size or the length penalty: 6 and 0.0. (Marian's own
-# defaults are 12 and 0.0.) Used for a binary file in that case: 1 and 1.0, which are Firefox's.
+# The beam size and the length penalty where decoder.yml does not have them. For an .npz file: 6 and 0.0. (Marian's own
+# defaults are 12 and 0.0.) For a binary file: 1 and 1.0, which are Firefox's.
 SEARCH, BINARY_SEARCH = (6, 0.0), (1, 1.0)
 
 

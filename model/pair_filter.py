@@ -31,10 +31,10 @@ class Reason(StrEnum):
     SCRIPT = "script"
     NUMBERS = "numbers"
     EXCLUDED = "excluded"
+    SAMPLING = "sampling"
     DUPLICATE = "duplicate"
     NEAR_DUPLICATE = "near-duplicate"
     LANGUAGE = "language"
-    SAMPLING = "sampling"
 
 
 # The meaning of each reason, for the report's table.
@@ -49,10 +49,10 @@ MEANINGS = {
     Reason.SCRIPT: "a side is mostly in another script",
     Reason.NUMBERS: "the sides have different digits",
     Reason.EXCLUDED: "a side is in an excluded file",
+    Reason.SAMPLING: "left out by its domain's weight",
     Reason.DUPLICATE: "an earlier pair is the same",
     Reason.NEAR_DUPLICATE: "an earlier pair differs only in marks, case or, in longer texts, digits",
     Reason.LANGUAGE: "a side is in another language",
-    Reason.SAMPLING: "left out by its domain's weight",
 }
 # Reasons that `--keep` does not accept: other options control them, and a pair without text cannot be used.
 NOT_FOR_KEEP = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+# The longest time for which a process waits for another one. The others wait while the first one encodes the corpus or
+# evaluates. If it is shorter than this work, the run fails. PyTorch's defaults are 10 minutes (NCCL) and 30 minutes
+# (gloo). If it is longer, a run with a process that hangs fails later. `torchrun` notices a process that ends.
+TIMEOUT = timedelta(days=1)
 
 
 class ParallelError(ValueError):
@@ -36,7 +42,8 @@ class ProcessGroup:
         if self.size > 1:
             if self._is_on_gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if self._is_on_gpu and dist.is_nccl_available() else "gloo")
+            backend = "nccl" if self._is_on_gpu and dist.is_nccl_available() else "gloo"
+            dist.init_process_group(backend, timeout=TIMEOUT)
         return self
 
     def __exit__(

@@ -30,7 +30,8 @@ class Preparation:
 
     weights: how often a pair of a domain is written, on average; 1 for domains that are not named.
     excluded: `letters_key` hashes of sentences that no pair may have on either side, sorted.
-    seed: selects the pairs that a fractional weight keeps. The choice depends only on the seed and the pair's text.
+    seed: selects the pairs that a fractional weight keeps. The choice depends only on the seed and the pair's text, and
+    is the same for near-duplicates.
     """
 
     rules: Rules
@@ -41,10 +42,10 @@ class Preparation:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A normalised pair that no rule has dropped yet, with the hash of its text."""
+    """A normalised pair that no rule has dropped yet, and how often its domain's weight writes it."""
 
     pair: Pair
-    hash: int
+    copies: int
 
 
 def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> Iterator[Pair]:
@@ -80,7 +81,7 @@ class _Chain:
         self._duplicates = [
             (reason, seen, hash_of)
             for reason, seen, hash_of in (
-                (Reason.DUPLICATE, self._exact, lambda candidate: candidate.hash),
+                (Reason.DUPLICATE, self._exact, _hash),
                 (Reason.NEAR_DUPLICATE, self._near, _near_hash),
             )
             if reason not in ignored
@@ -89,11 +90,14 @@ class _Chain:
     def kept_of(self, block: Sequence[Pair]) -> Iterator[Pair]:
         """The pairs of a block that are written, repeated by their domains' weights."""
         candidates = self._without_excluded(list(self._candidates(block)))
+        # Sampling comes before the search for duplicates. So a pair that it leaves out does not make an equal pair of
+        # another domain a duplicate.
+        candidates = self._split(candidates, [each.copies == 0 for each in candidates], Reason.SAMPLING)
         for reason, seen, hash_of in self._duplicates:
-            hashes = np.fromiter(map(hash_of, candidates), np.uint64, len(candidates))
+            hashes = np.fromiter((hash_of(each.pair) for each in candidates), np.uint64, len(candidates))
             candidates = self._split(candidates, ~seen.add(hashes), reason)
         for candidate in candidates:
-            yield from self._sampled(candidate)
+            yield from self._written(candidate)
 
     def _candidates(self, block: Sequence[Pair]) -> Iterator[_Candidate]:
         """Normalise the pairs, and drop those that break a rule for single pairs."""
@@ -111,7 +115,13 @@ class _Chain:
             if reason := rules.reason_against(pair.source, pair.target):
                 report.drop(pair, reason)
                 continue
-            yield _Candidate(pair, hash64(f"{pair.source}\t{pair.target}"))
+            yield _Candidate(pair, self._copies(pair))
+
+    def _copies(self, pair: Pair) -> int:
+        """How often the weight of the pair's domain writes it."""
+        weight = self._preparation.weights.get(pair.domain, 1.0)
+        draw = hash64(f"{self._preparation.seed}\t{_near_hash(pair)}") / 2**64 if weight % 1 else 0.0
+        return int(weight + draw)
 
     def _without_excluded(self, candidates: list[_Candidate]) -> list[_Candidate]:
         excluded = self._preparation.excluded
@@ -133,8 +143,8 @@ class _Chain:
                 kept.append(candidate)
         return kept
 
-    def _sampled(self, candidate: _Candidate) -> Iterator[Pair]:
-        """The pair, repeated by its domain's weight. Nothing if a side is in another language."""
+    def _written(self, candidate: _Candidate) -> Iterator[Pair]:
+        """The copies of the pair. None if a side is in another language."""
         pair, rules = candidate.pair, self._preparation.rules
         if self._language is not None and (
             self._language.is_other(pair.source, rules.source)
@@ -142,18 +152,18 @@ class _Chain:
         ):
             self._report.drop(pair, Reason.LANGUAGE)
             return
-        draw = hash64(f"{self._preparation.seed}\t{candidate.hash}") / 2**64
-        copies = int(self._preparation.weights.get(pair.domain, 1.0) + draw)
-        if copies == 0:
-            self._report.drop(pair, Reason.SAMPLING)
-            return
-        self._report.written[pair.domain] += copies
-        yield from repeat(pair, copies)
+        self._report.written[pair.domain] += candidate.copies
+        yield from repeat(pair, candidate.copies)
 
 
-def _near_hash(candidate: _Candidate) -> int:
+def _hash(pair: Pair) -> int:
+    """The hash of the pair's text, which duplicates share."""
+    return hash64(f"{pair.source}\t{pair.target}")
+
+
+def _near_hash(pair: Pair) -> int:
     """The hash of the pair's `near_key`s, which near-duplicates share."""
-    return hash64(f"{near_key(candidate.pair.source)}\t{near_key(candidate.pair.target)}")
+    return hash64(f"{near_key(pair.source)}\t{near_key(pair.target)}")
 
 
 def excluded_hashes(paths: Iterable[Path]) -> UInt64s:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from sacrebleu.metrics.bleu import BLEU
 
 from model.picture import Picture
+from model.training_log import LOG
 
-LOG = "train.csv"
 Scale = Literal["steps", "hours"]
 # The lengths of sources, in words, at which a new group begins.
 LENGTH_BOUNDS = (1, 6, 11, 16, 21, 31, 41, 61)

@@ -1,8 +1,8 @@
-"""Reference search that repeats all steps for each subword. It is slow and simple. The engine is tested against it.
+"""Reference search that decodes the whole prefix again for each subword. It is slow and simple.
 
-Beam search is as in section 6.1 of the paper. `beam_size` hypotheses are live, scores are divided by a length penalty,
-and a sentence is done when `beam_size` hypotheses have ended. A translation has at least one subword, so the first
-subword is never the end token.
+The engine is tested against it. Beam search is as in section 6.1 of the paper. `beam_size` hypotheses are live, scores
+are divided by a length penalty, and a sentence is done when `beam_size` hypotheses have ended. A translation has at
+least one subword, so the first subword is never the end token.
 """
 
 from __future__ import annotations

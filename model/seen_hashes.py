@@ -25,7 +25,7 @@ class SeenHashes:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays. A merge temporarily needs up to twice as many more."""
+        """Bytes of the arrays. A merge temporarily needs up to twice this number in addition."""
         return sum(run.nbytes for run in self._runs)
 
     def contains(self, hashes: UInt64s) -> Bools:

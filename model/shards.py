@@ -25,7 +25,7 @@ class ShardWriter:
 
     The folder has a temporary name until the `with` block ends without an error. An error in the block, or in closing
     the files at its end, removes the temporary folder. After a killed run, the next run removes it. If the folder
-    cannot be renamed, it keeps its temporary name, which the error has. The same pairs give the same bytes.
+    cannot be renamed, it keeps its temporary name, and the error names it. The same pairs give the same bytes.
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:

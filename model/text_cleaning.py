@@ -13,8 +13,8 @@ _INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe
 _REMOVED = re.compile(f"[\\x00-\\x08\\x0e-\\x1b\\x7f-\\x84\\x86-\\x9f{_INVISIBLE}]")
 _NO_WORD_CHARACTER = re.compile(r"[\W_]+")
 _DIGIT = re.compile(r"\d")
-# What one of the bytes 0x80 to 0xbf is in Latin-1 or Windows-1252. A correct word may stand before those of
-# _PUNCTUATION, before » and before a no-break space. A correct Å, the unit, may stand before those of _AFTER_UNIT.
+# The characters of the bytes 0x80 to 0xbf in Latin-1 or Windows-1252, in groups. A correct word may stand before those
+# of _PUNCTUATION, before » and before a no-break space. A correct Å, the unit, may stand before those of _AFTER_UNIT.
 _PUNCTUATION = "\u2013\u2014\u2018\u2019\u201c\u201d\u2022\u2026\u2039\u203a"
 _AFTER_UNIT = "\u00b0-\u00b3\u00b7\u00b9"
 _OTHERS = (
@@ -26,7 +26,8 @@ _ANY = f"{_OTHERS}{_AFTER_UNIT}{_PUNCTUATION}\u00a0\u00bb"
 # alternative looks back at its lead byte: a search is several times faster if the pattern begins with a single class.
 _BROKEN = re.compile(
     "[ÂÃÄÅáâ\ufffd](?:(?<=\ufffd)"
-    # U+0080 to U+00FF. Those of _PUNCTUATION must have a letter after them. An exception is Ã—: × is no part of a word.
+    # U+0080 to U+00FF. Those of _PUNCTUATION must have a letter after them. The exception is Ã—, which stands for ×: it
+    # must have no letter before it, because × is no part of a word.
     f"|(?<=[ÂÃ])(?:[{_OTHERS}{_AFTER_UNIT}]|[{_PUNCTUATION}](?<!—)(?=[^\\W\\d_]))|(?<=Â)[\u00a0»]"
     "|(?<=Ã)(?<![A-ZÀ-ÞĐ]{2}Ã)[\u00a0»]|(?<=Ã)(?<![^\\W\\d_]Ã)—"
     # U+0100 to U+017F. No correct word has a capital between a small letter and one of _ANY.

@@ -13,6 +13,7 @@ from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.corpus import Pair, sample_pairs
 from model.imported import read_sentencepiece
+from model.output_files import write_file
 
 # The most pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller, rare
 # subwords are chance.
@@ -67,7 +68,7 @@ def train_tokenizer(
         if "sentences_.empty()" in str(error):
             reason = f"the text has no sentence of at most {MAX_SENTENCE_BYTES:,} bytes"
         raise ValueError(f"the vocabulary cannot be trained: {reason or error}") from error
-    _write(output, model.getvalue())
+    write_file(output, model.getvalue())
 
 
 def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
@@ -90,12 +91,4 @@ def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
         raise ValueError(f"{vocabulary} has {len(merged)} merged subwords, fewer than the {len(tags)} tags")
     for piece, tag in zip(reversed(merged), tags, strict=False):
         piece.piece, piece.type = tag, piece.CONTROL
-    _write(output, model.SerializeToString())
-
-
-def _write(output: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.replace(output)
+    write_file(output, model.SerializeToString())

@@ -340,7 +340,7 @@ def _check_vocabulary(start: Path, tokenizer: Path) -> None:
 
 
 def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> Any:
-    """A function that scores a model on the first of the dev pairs that the dev loss has, or None."""
+    """A function that scores a model on the first --bleu-sentences pairs of the dev loss; None for 0 pairs."""
     if args.bleu_sentences == 0:
         return None
     from itertools import islice

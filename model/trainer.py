@@ -26,7 +26,7 @@ from model.options import TrainingOptions
 from model.parallel import ProcessGroup
 from model.precision import resolve_precision
 from model.schedule import cooldown, cooldown_by_time, learning_rate
-from model.training_log import TrainingLog, draw, drop_rows_after
+from model.training_log import LOG, TrainingLog, draw, drop_rows_after
 from model.transformer import Transformer, source_padding
 
 Bleu = Callable[[Transformer], float]
@@ -321,7 +321,7 @@ class Trainer:
         if self.group.is_first:
             # A run that is killed between an evaluation and its checkpoint makes that evaluation again.
             num_logged = self.step - 1 if self.window.num_tokens else self.step
-            drop_rows_after(self.run / "train.csv", num_logged)
+            drop_rows_after(self.run / LOG, num_logged)
         return True
 
     def _restore(self, saved: Saved) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+LOG = "train.csv"
 FIELDS = (
     "step",
     "epoch",
@@ -30,7 +31,7 @@ class TrainingLog:
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
-        self.path = run / "train.csv"
+        self.path = run / LOG
         is_new = is_new or not has_content(self.path)
         fields = [*FIELDS, *more_fields] if is_new else fields_of(self.path)
         self._file = self.path.open("w" if is_new else "a", newline="", encoding="utf-8")
@@ -81,28 +82,9 @@ def drop_rows_after(path: Path, step: int) -> None:
         writer.writerows(rows)
 
 
-def draw(csv_path: Path, picture: Path) -> None:
-    """Draw training and dev loss, and dev BLEU if it was measured, over the steps, into the file `picture`."""
-    import matplotlib
+def draw(log: Path, picture: Path) -> None:
+    """Draw losses and dev BLEU over the steps into the file `picture`. Losses of single domains are left out."""
+    from model.run_figures import Curves, curves_picture, read_curves
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    with csv_path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    figure, losses = plt.subplots(figsize=(8, 4.5))
-    for name in ("train_loss", "dev_loss"):
-        points = [(float(row["step"]), float(row[name])) for row in rows if row[name]]
-        losses.plot(*zip(*points, strict=True), label=name.replace("_", " ")) if points else None
-    losses.set_xlabel("step")
-    losses.set_ylabel("nats a subword")
-    losses.legend(loc="upper right")
-    losses.grid(alpha=0.3)
-    points = [(float(row["step"]), float(row["dev_bleu"])) for row in rows if row["dev_bleu"]]
-    if points:
-        scores = losses.twinx()
-        scores.plot(*zip(*points, strict=True), color="tab:green", marker=".")
-        scores.set_ylabel("dev BLEU", color="tab:green")
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
-    plt.close(figure)
+    points = read_curves(log).points
+    curves_picture({"": Curves({name: points[name] for name in FIELDS if name in points})}).save(picture)

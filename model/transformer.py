@@ -125,7 +125,7 @@ class FeedForward(nn.Module):
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same): (max_length, d_model)."""
-    # On the CPU also while `empty_model` makes tensors without memory.
+    # On the CPU, because other tensors that `empty_model` makes have no memory.
     position = torch.arange(max_length, dtype=torch.float64, device="cpu")[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")
     frequency = torch.exp(even * (-math.log(10000.0) / d_model))
@@ -263,16 +263,6 @@ class DecoderLayer(nn.Module):
             mixed = self.self_attention(y, y, causal=True)
         return mixed
 
-    def cross_weights(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The result of `forward`, and the cross-attention weights (batch, num_heads, target_length, source_length)."""
-        first, cross_attention, feed_forward = cast(list[Residual], self.residuals)
-        x = first.after(x, self.mix_positions(first.before(x)))
-        attended, weights = self.cross_attention.attend_explicitly(
-            cross_attention.before(x), memory, source_mask
-        )
-        x = cross_attention.after(x, attended)
-        return feed_forward.after(x, self.feed_forward(feed_forward.before(x))), weights
-
 
 def final_norm(config: ModelConfig) -> nn.Module:
     """The norm at the end of a stack. Pre-norm leaves sums unnormalised and needs one. The paper's stacks have none."""
@@ -295,7 +285,7 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Initialise matrices as Glorot-uniform and biases as zero. Embeddings are N(0, 1 / d_model).
 
-        So are learned positions. Once scaled, the embeddings have unit variance.
+        Learned positions are initialised as the embeddings. Once scaled by sqrt(d_model), these have unit variance.
         """
         for name, parameter in self.named_parameters():
             if parameter.is_meta:  # to fill it, PyTorch would import its compiler, which takes a second
@@ -332,15 +322,6 @@ class Transformer(nn.Module):
         """Logits (batch, target_length, vocab_size) of the subword after each target position."""
         mask = source_padding(source)
         return self.embedding.project(self.decode(target, self.encode(source, mask), mask))
-
-    def cross_attention_weights(self, source: Tensor, target: Tensor) -> Tensor:
-        """Every decoder layer's weights: (num_decoder_layers, batch, num_heads, target_length, source_length)."""
-        mask = source_padding(source)
-        memory, x, weights = self.encode(source, mask), self.embedding(target), []
-        for layer in cast(list[DecoderLayer], self.decoder):
-            x, layer_weights = layer.cross_weights(x, memory, mask)
-            weights.append(layer_weights)
-        return torch.stack(weights)
 
 
 def empty_model(config: ModelConfig) -> Transformer:

@@ -34,7 +34,7 @@ settings.load_profile("repeatable" if SECONDS is None else "random")
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver is loaded, as the Makefile decides it: its version file, or `nvidia-smi` succeeds."""
+    """Whether the NVIDIA driver is loaded. As in the Makefile: its version file exists, or `nvidia-smi` succeeds."""
     if Path("/proc/driver/nvidia/version").exists():
         return True
     program = shutil.which("nvidia-smi")
@@ -45,7 +45,7 @@ def has_gpu() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # pytest-xdist's worker
-        config.pluginmanager.register(XdistWorker(Path(config.cache.mkdir("turns"))))
+        config.pluginmanager.register(XdistWorker())
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by the markers
@@ -70,7 +70,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_runtest_teardown() -> None:
-    """Undo what a command that ran in this process did: PyTorch waits in busy loops for threads that get no core."""
+    """Set PyTorch back to one thread, if a test set more. PyTorch waits in busy loops for threads without a core."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
 
@@ -79,7 +79,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     kinds: dict[str, tuple[str, str]] = {}  # by test, because a test whose teardown fails has two reports
     for outcome in OUTCOMES:
         for report in terminalreporter.getreports(outcome):
-            if isinstance(report, pytest.TestReport):  # a file that fails as a whole has none
+            if isinstance(report, pytest.TestReport):  # not the CollectReport of a file that fails
                 kinds[report.nodeid] = (str(dict(report.user_properties)["kind"]), outcome)
     if kinds:
         terminalreporter.write_line(count_line(kinds.values()))

@@ -34,11 +34,12 @@ OF_THE_SERVER = [
 ]
 OF_TRAINING = [
     "model.evaluate",
+    "model.run_figures",
     "model.train_cli",
     "model.trainer",
     "torch._dynamo",  # an optimizer imports it
     "torch.utils.tensorboard",
-    "matplotlib.pyplot",
+    "matplotlib.backends.backend_agg",
 ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from app.fair_turns import FairQueue, FairTurns
+from app.fair_turns import FairTurns, PlaceQueue
 
 
 class Tasks:
@@ -119,7 +119,7 @@ def test_a_place_for_a_task_that_is_cancelled_meanwhile_goes_to_the_next(is_canc
             await asyncio.sleep(0)
             if is_cancelled_first:
                 cancelled.cancel()
-        cancelled.cancel()  # else it has the place, but has not run since
+        cancelled.cancel()  # if not cancelled above, it has the place by now, but has not run since
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         await asyncio.wait_for(following, 5)
@@ -128,7 +128,7 @@ def test_a_place_for_a_task_that_is_cancelled_meanwhile_goes_to_the_next(is_canc
 
 
 def test_the_first_caller_without_a_place_is_found_among_thousands() -> None:
-    queue: FairQueue[int] = FairQueue()
+    queue: PlaceQueue[int] = PlaceQueue()
     for number in range(5000):
         queue.add(str(number), number)
     calls = [queue.pop() for _ in range(5000)]

@@ -94,7 +94,7 @@ UNKNOWN = (
         ),
         (
             f'[sales]\nkey = "{SECRET}"\n["a b"]\nkey = "{SECRET}-2"',
-            "entry 2: its name is not of 1 to 64 ASCII letters, digits, - and _, or begins with - or _",
+            "entry 2: its name must be 1 to 64 ASCII letters, digits, - and _, and must not begin with - or _",
         ),
         (f'[sales]\nkey = "{SECRET}"\n[[shop]]\nkey = "{SECRET}-2"', "entry 2: write [name], not [[name]]"),
         ("sales = []", "a value is outside of a table; each key needs a table such as [sales]"),

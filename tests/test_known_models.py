@@ -36,7 +36,7 @@ def cache_bytes(bundle: Bundle, precision: Precision) -> int:
 
 
 def test_caches_on_a_gpu_count_in_full_and_with_their_staging_memory(tmp_path: Path) -> None:
-    """Rows have the graph's columns, which are more than the longest source."""
+    """A row has as many columns as the graph has positions, which are more than the longest source needs."""
     bundle = one_variant(random_model(max_length=24), "fp32", tmp_path)
     bundle.manifest = bundle.manifest.model_copy(update={"max_source_length": 8})
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)

@@ -12,11 +12,11 @@ import pytest
 
 from app.api.service import Service
 from app.eager_models import EagerModels
-from app.errors import SettingsError
+from app.errors import BundleError, SettingsError
 from app.model_starter import ModelStarter
 from app.observability.metrics import Metrics
 from app.settings import Settings
-from app.startup import LoadedModels
+from app.startup import LoadedModels, lazy_detector
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer
@@ -90,6 +90,41 @@ def test_if_the_detector_cannot_be_loaded_the_new_engines_are_closed(tmp_path: P
             with pytest.raises(OSError, match="no such file"):
                 await source.load_one(old, next(iter(old)), is_forced=True)
             assert [*starter._engines] == [source.running(next(iter(old))).engine]
+            await starter.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_reload_of_a_model_with_another_language_keeps_the_detector(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    behaviour = Behaviour()
+
+    def model(*_arguments: object) -> Any:
+        return replace(echo_model(tokenizer, behaviour, num_rows=16), path=tmp_path)
+
+    def load_all(_settings: Settings) -> LoadedModels:
+        return LoadedModels([model()], lazy_detector({"en", "de"}))
+
+    loader: Any = SimpleNamespace(load_all=load_all, load_one=model)
+
+    async def scenario() -> None:
+        nonlocal behaviour
+        with TextThreads(1) as text_threads:
+            service = Service(Metrics(), GlossaryStore(None))
+            starter = ModelStarter(
+                Settings(), service, text_threads=text_threads, on_death=lambda _engine: None
+            )
+            source = EagerModels(Settings(), loader, starter)
+            old = await source.load_all(None)
+            detector = source._detector.current
+            french = Behaviour(pairs=(("en", "fr"),))
+            behaviour = replace(french, golden_target="the river")
+            with pytest.raises(BundleError, match="golden sentences match"):
+                await source.load_one(old, next(iter(old)), is_forced=True)
+            assert source._detector.current is detector
+            behaviour = french
+            await source.load_one(old, next(iter(old)), is_forced=True)
+            assert source._detector.current is not detector
             await starter.close()
 
     asyncio.run(scenario())

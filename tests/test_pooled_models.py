@@ -8,6 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from app.errors import BundleError
 from app.known_models import read_model
 from app.observability.metrics import Metrics
 from app.pooled_models import PooledModels
@@ -16,9 +19,13 @@ from tests.house_rules.project import ROOT
 
 
 class Loader:
-    """Loads manifests only."""
+    """Loads manifests only. is_broken: whether loads fail."""
+
+    is_broken = False
 
     def load_one(self, path: Path, settings: Settings) -> Any:
+        if self.is_broken:
+            raise BundleError(path.name, ["a file is missing"])
         return SimpleNamespace(manifest=read_model(path, settings).manifest, workers=[])
 
 
@@ -43,6 +50,13 @@ def add_model(folder: Path, name: str) -> None:
     manifest = json.loads((ROOT / "bundles" / "en-de" / "manifest.json").read_text("utf-8"))
     (folder / name).mkdir()
     (folder / name / "manifest.json").write_text(json.dumps(manifest | {"name": name}), "utf-8")
+
+
+def add_language(bundle: Path) -> None:
+    """Add a language pair to a bundle, which no longer equals the served model then."""
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    manifest["language_pairs"].append(manifest["language_pairs"][0] | {"target": "fr"})
+    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
 
 
 def settings_of(folder: Path) -> Settings:
@@ -78,6 +92,40 @@ def test_models_loaded_after_a_reload_share_the_cache_with_the_new_ones(tmp_path
         await source.unload(model)
         await source.load(model)
         assert starter.cache_bytes["a"] == 4_000
+        await source.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_of_all", [True, False], ids=["of all models", "of one model"])
+def test_a_failed_reload_changes_neither_the_detector_nor_the_shares_of_the_cache(
+    tmp_path: Path, is_of_all: bool
+) -> None:
+    add_model(tmp_path, "a")
+    settings = settings_of(tmp_path)
+    starter: Any = Starter()
+    loader: Any = Loader()
+
+    async def scenario() -> None:
+        source = PooledModels(settings, loader, starter, max_bytes=10**10, on_changed_bundle=lambda: None)
+        first = await source.load_all(None)
+        (model,) = first
+        detector = source._detector.current
+        add_model(tmp_path, "b")
+        add_language(tmp_path / "a")
+        loader.is_broken = True
+        with pytest.raises(BundleError):
+            await (source.load_all(first) if is_of_all else source.load_one(first, model, is_forced=True))
+        loader.is_broken = False
+        assert source._detector.current is detector
+        await source.unload(model)
+        await source.load(model)
+        assert starter.cache_bytes == {"a": 12_000}
+        second = await source.load_all(first)
+        assert source._detector.current is not detector
+        for each in second:
+            await source.load(each)
+        assert starter.cache_bytes == {"a": 6_000, "b": 6_000}
         await source.close()
 
     asyncio.run(scenario())

@@ -1,6 +1,6 @@
-"""Without a collection of garbage, nothing of a model lives longer than the model.
+"""All objects of a model are freed with the model, without a garbage collection.
 
-The objects of the start are excluded from collections, and a busy server runs none.
+A collection skips the objects of the start, and a busy server runs no full collection.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> 
         ({"min_target_length": 62}, 0, 62),
         ({"min_target_ratio": 10.5}, 0, 63),
         ({}, 61, 61),
-        # A requested maximum holds. `translate` refuses this contradiction before.
+        # The requested maximum holds. `translate` refuses this contradiction before admission.
         ({"min_target_length": 62, "max_target_length": 60}, 0, 60),
     ],
 )

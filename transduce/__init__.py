@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:  # a type checker that saw these functions would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a name of `transduce.client`, or this module itself. Raises AttributeError."""
+        """Import `transduce.client`, or one of its names. Raises AttributeError."""
         if name == "client":
             return import_module("transduce.client")
         if name == "__all__" or not name.startswith("_"):

@@ -37,8 +37,8 @@ SAMPLING_WHOLE_NUMBERS = {
 OFF_AT_ZERO = frozenset({"min_target_length", "no_repeat_ngram_size", "num_alternatives"})
 # Options whose results only --json shows.
 JSON_ONLY = {
-    "num_hypotheses": "translations of each line",
-    "num_alternatives": "alternative tokens at each position",
+    "num_hypotheses": "number of translations of each line",
+    "num_alternatives": "number of alternative tokens at each position",
 }
 JSON_ONLY_FLAGS = {
     "token_scores": "each subword's log-probability",
@@ -50,7 +50,7 @@ JSON_ONLY_FLAGS = {
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the decoding options and --json as an argument group."""
     group = parser.add_argument_group(
-        "decoding options", "as in docs/http-api.md; the server's defaults apply otherwise"
+        "decoding options", "as in docs/http-api.md; an omitted option has the server's default"
     )
     add = group.add_argument
     for name, text in WHOLE_NUMBERS.items():

@@ -41,7 +41,7 @@ class Subcommand:
         summary: one line for the list of subcommands.
         module: holds `add_<suffix>_arguments(parser)` and `run_<suffix>(args) -> int`.
         suffix: the ending of those two names.
-        extra: the extra with its further dependencies; empty if it needs none.
+        extra: the extra that provides the subcommand's further dependencies; empty if it has none.
         exit_codes: the last lines of its help.
     """
 
@@ -63,9 +63,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "loadtest": Subcommand(
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
-    "size": Subcommand(
-        "how many servers a load needs, by the speed of one", "transduce.sizing.command", "size", "loadtest"
-    ),
+    "size": Subcommand("find how many servers a load needs", "transduce.sizing.command", "size", "loadtest"),
     "top": Subcommand("watch a running server in the terminal", "transduce.top.command", "top", "top"),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "prepare": Subcommand("clean, filter and sample parallel text", "model.prepare_cli", "prepare", "train"),
@@ -92,7 +90,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 # The subcommand during whose start `main` blocks signals.
 SERVER = "serve"
 
-# A module that two extras provide, `cpu` and `gpu`, for every subcommand.
+# This module comes with the extra `cpu` or `gpu`, whichever subcommand needs it.
 RUNTIME_MODULE = "onnxruntime"
 # Modules that a subcommand needs for some of its arguments only, and their extras.
 OPTIONAL_MODULES = {"huggingface_hub": "hub"}
@@ -109,15 +107,16 @@ class LoadedSubcommand:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code.
 
-    Every error becomes one line on stderr, also if stdout cannot be written; `--debug` shows the traceback above it.
+    Every error, even a failed write to stdout, becomes one line on stderr. `--debug` prints the traceback before it.
     Ctrl-C and a closed stdout print nothing. Usage errors and --help leave through argparse's SystemExit (2 and 0).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)
     open_closed_standard_files()
     if argv is None and name == SERVER:
-        # Block the signals until the server handles them on its event loop, so that a signal during the start also ends
-        # it cleanly, or reloads after it. On a terminal the server does not handle SIGHUP, which ends the process.
+        # Block the signals until the server handles them on its event loop. So SIGINT or SIGTERM during the start also
+        # ends the server cleanly, and SIGHUP during the start causes a reload after it. On a terminal the server does
+        # not handle SIGHUP, which ends the process.
         handled = [signal.SIGINT, signal.SIGTERM]
         if not os.isatty(2):  # stderr, as in `Server.capture_signals`
             handled.append(signal.SIGHUP)
@@ -143,7 +142,7 @@ def open_closed_standard_files() -> None:
     """Open /dev/null for each closed one of the file descriptors 0 to 2, so that no other file gets its number.
 
     For a closed descriptor, Python has set sys.stdin, sys.stdout or sys.stderr to None. This attribute gets a file
-    object again. Otherwise what is printed to stderr would go to stdout, and methods of the file would fail.
+    object again. With None, `print(..., file=sys.stderr)` would print to stdout, and sys.stdin.read() would fail.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
@@ -170,12 +169,12 @@ def run_subcommand(name: str | None, arguments: Sequence[str]) -> int:
 
 def flush_stdout() -> None:
     """Write what stdout still holds. Raises OSError."""
-    if sys.stdout is not None:  # None without a stdout, if another file has got its number
+    if sys.stdout is not None:  # None if stdout was closed and another file has got its number
         sys.stdout.flush()
 
 
 def flush_or_discard_stdout() -> None:
-    """Write what stdout still holds. If that fails, stdout leads nowhere, and the flush at exit does not fail again."""
+    """Write what stdout still holds. If that fails, send stdout to /dev/null, so that the flush at exit succeeds."""
     try:
         flush_stdout()
     except OSError:
@@ -183,7 +182,7 @@ def flush_or_discard_stdout() -> None:
 
 
 def selected_subcommand(arguments: Sequence[str]) -> str | None:
-    """The subcommand in `arguments`, or None. No option before it takes a value."""
+    """The first argument without a dash, if it is a subcommand; else None. No option before it takes a value."""
     for argument in arguments:
         if not argument.startswith("-"):
             return argument if argument in SUBCOMMANDS else None

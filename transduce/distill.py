@@ -146,9 +146,10 @@ def run_distill(args: argparse.Namespace) -> int:
     """Translate the input sentences and write the pairs. Returns 0.
 
     Raises:
-        CommandError: the arguments contradict one another, an input file does not exist, the API key is invalid, as in
-            `served_model`, `Teacher.translations` and `check_output`, or the unfinished output belongs to another run.
-        CorpusError: the input cannot be read. OSError: the key cannot be read, or the output cannot be written.
+        CommandError: the arguments contradict one another, the API key is invalid, or the unfinished output belongs to
+            another run; also as in `OwnServer`, `served_model`, `Teacher.translations` and `check_output`.
+        CorpusError: an input file does not exist or cannot be read.
+        OSError: the key cannot be read, or the output cannot be written.
         ValueError: the URL is invalid.
     """
     from model.progress import Progress
@@ -214,7 +215,7 @@ def write_pairs(
             domains.append(sentence.domain)
             yield sentence.text
 
-    num_without = 0
+    num_untranslated = 0
     with closing(teacher.translations(texts(), first=first)) as batches:
         for batch in batches:
             lines = [
@@ -223,8 +224,10 @@ def write_pairs(
             ]
             del domains[: len(batch)]
             output.write(lines)
-            num_without += lines.count("")
-            progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
+            num_untranslated += lines.count("")
+            progress.advance(
+                len(batch), f"{num_untranslated:,} without a translation" if num_untranslated else ""
+            )
 
 
 def request_params(args: argparse.Namespace) -> RequestParams:
@@ -293,7 +296,7 @@ def check_inputs(args: argparse.Namespace) -> list[Path]:
     """Return the input's files.
 
     Raises:
-        CorpusError: one does not exist or cannot be read as text, or a folder holds no TSV file.
+        CorpusError: a file does not exist or cannot be read as text, or a folder holds no TSV file.
     """
     from model.corpus import check_file
 

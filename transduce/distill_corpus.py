@@ -49,7 +49,7 @@ def read_sentences(
     """Yield the sentences to translate: of parallel text, then of monolingual files.
 
     data: as for `model.corpus.read_data`; its source side is translated, or its target side for back-translation.
-    texts: files for `read_monolingual`. Raises CorpusError for a file that cannot be read or a line with wrong columns.
+    texts: files for `read_monolingual`. Raises CorpusError if a file cannot be read or a line has too few or too many columns.
     """
     from model.corpus import read_data
 
@@ -60,10 +60,10 @@ def read_sentences(
 
 
 def read_monolingual(path: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a file with one sentence per line, or domain and sentence.
+    """Yield the sentences of a file. Each line holds a sentence, or a domain, a tab and a sentence.
 
     The default domain is the file's name up to its first dot. Raises CorpusError if the file cannot be read, or for a
-    line with more columns.
+    line with more than two columns.
     """
     from model.corpus import CorpusError, read_lines
 

@@ -1,8 +1,8 @@
 """The output of a long run, which the same command resumes after an interruption.
 
-`OUTPUT.part` has one line per sentence so far, an empty one if it has no translation. `OUTPUT.part.json` identifies the
-run. At the end the lines that are not empty become OUTPUT, compressed according to its suffix, and both files are
-deleted.
+`OUTPUT.part` has one line for each sentence so far. The line of a sentence without a translation is empty.
+`OUTPUT.part.json` identifies the run. At the end the lines that are not empty become OUTPUT, compressed according to its
+suffix, and both files are deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ResumableOutput:
         self._file = self._part.open("r+b")
         try:
             lock(self._file, self._part)
-            kept = self._find_kept()
+            kept = self._resume_or_begin()
         except BaseException:
             self._file.close()
             raise
@@ -64,7 +64,7 @@ class ResumableOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file. If the run is not finished, it is kept."""
+        """Close `OUTPUT.part`. It is kept if the run is not finished."""
         if self._file is not None:
             self._file.close()
 
@@ -84,21 +84,25 @@ class ResumableOutput:
         """
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         count = 0
-        with self._part.open("rb") as lines, _opened(temporary, self._path.suffix) as output:
-            for line in lines:
-                if line != b"\n":
-                    output.write(line)
-                    count += 1
-        temporary.replace(self._path)
+        try:
+            with self._part.open("rb") as lines, _opened(temporary, self._path.suffix) as output:
+                for line in lines:
+                    if line != b"\n":
+                        output.write(line)
+                        count += 1
+            temporary.replace(self._path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         self._part.unlink()
         self._head.unlink()
         return count
 
-    def _find_kept(self) -> int:
+    def _resume_or_begin(self) -> int:
         """The size in bytes of the lines to keep. Writes the head of a new run. Raises CommandError, OSError."""
         if self._head.exists():
             self._check_head()
-            return self._find_end()
+            return self._count_complete_batches()
         self._head.write_text(json.dumps(self._key, indent=1, ensure_ascii=False) + "\n", "utf-8")
         return 0
 
@@ -116,7 +120,7 @@ class ResumableOutput:
                 f"delete it and {self._head.name} to start again"
             )
 
-    def _find_end(self) -> int:
+    def _count_complete_batches(self) -> int:
         """The size in bytes of the complete batches; sets `num_done` and `has_lines`.
 
         A killed run may leave an incomplete batch.

@@ -7,6 +7,8 @@ Only its owner may read a new journal.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +22,8 @@ from transduce.errors import CommandError
 VERSION = 1
 # The first bytes of every journal: its first line has sorted keys.
 BEGINNING = b'{"file": "'
+# Errors of a file system that has no locks. The run then goes on without a lock.
+NO_LOCKS = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
 
 
 class Journal:
@@ -38,14 +42,19 @@ class Journal:
     def __enter__(self) -> Self:
         """Read the existing journal, or begin one. A journal of another file or of other options is overwritten.
 
-        Raises OSError, and CommandError if the file is no journal.
+        Until the end of the block no other run can write the journal.
+
+        Raises OSError, and CommandError if the file is no journal or another run is writing it.
         """
-        kept = self._read()
-        self._file = open(self.path, "r+b" if kept else "wb", opener=_open_private)
-        self._file.truncate(kept)
-        self._file.seek(kept)
-        if not kept:
-            self._write([self._head])
+        self._file = self._open_locked()
+        try:
+            kept = self._read()
+            self._file.truncate(kept)
+            if not kept:
+                self._write([self._head])
+        except BaseException:
+            self._file.close()
+            raise
         return self
 
     def __exit__(
@@ -64,6 +73,21 @@ class Journal:
         """Delete the journal file."""
         self.path.unlink(missing_ok=True)
 
+    def _open_locked(self) -> IO[bytes]:
+        """Open the journal file for appending, and lock it until it is closed. Raises as `__enter__`."""
+        while True:
+            file = open(self.path, "ab", opener=_open_private)  # noqa: SIM115 - the caller closes it
+            try:
+                _lock(file, self.path)
+                if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+                    return file
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                file.close()
+                raise
+            file.close()  # the run that had the lock has removed this file
+
     def _write(self, lines: Iterable[Mapping[str, object]]) -> None:
         if self._file is None:
             raise ValueError("the journal is not open")
@@ -75,10 +99,7 @@ class Journal:
 
         Raises OSError, and CommandError if the file is no journal.
         """
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return 0
+        content = self.path.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):  # an interrupted write may have left less
             raise CommandError(f"{self.path} is not a journal of `transduce translate`; move it away")
         lines = content.split(b"\n")[:-1]
@@ -101,6 +122,20 @@ class Journal:
 def _open_private(path: str, flags: int) -> int:
     """Open the file as `open` does. A new file is readable by its owner only."""
     return os.open(path, flags, 0o600)
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock an open file until it is closed. Raises OSError, and CommandError if another run has the lock.
+
+    Equal to `model.file_lock.lock`, which this command does not import, because a server is installed without `model`.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise CommandError(f"another run is writing {path}") from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def _digest(data: bytes) -> str:

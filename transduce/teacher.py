@@ -83,8 +83,8 @@ class Teacher:
 
         first: the number of the first text, a multiple of the batch size. A text has None if it is blank or longer than
         MAX_ITEM_CHARACTERS, or if the server refuses it as too long or invalid. At most 2 * concurrency batches are in
-        memory. If it is closed or fails, no batch begins any more, and running requests have END_LIMIT_S to end: then
-        close the client.
+        memory. If the generator is closed or fails, it begins no further batch, and waits at most END_LIMIT_S until
+        running requests have ended. The caller then closes the client, which ends the others.
 
         Raises:
             CommandError: the server cannot be reached, fails, takes too long for one text, translates with another

@@ -40,7 +40,7 @@ class TranslateParams:
 
 @dataclass(frozen=True)
 class Piece:
-    """A text to translate, the whole or a piece of a line or of a unit. is_first: it is not a later piece."""
+    """A text to translate: a line or a unit, or a piece of one. is_first: whether it begins its line or unit."""
 
     text: str
     is_first: bool = True
@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Part:
-    """What the server has translated of a piece, mostly all of it. text: the source."""
+    """A part of a piece, mostly the whole piece, and its translation. text: the source of the part."""
 
     text: str
     translation: Translation

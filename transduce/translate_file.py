@@ -63,8 +63,8 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
 
     Raises:
         CommandError: the file does not have its format, a request fails as in `translate_batch` or
-            `translating_models`, the file in the journal's place is no journal, or a translation cannot be inserted
-            into the file.
+            `translating_models`, the file in the journal's place is no journal, another run is writing the journal, or
+            a translation cannot be inserted into the file.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -79,7 +79,7 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
     with ExitStack() as stack:
         journal = None
         if task.output is not None:
-            # The texts, because another version may divide the file differently.
+            # The key has the texts, because another version of this command may divide the file differently.
             key = {"source": params.source, "target": params.target, "format": task.format, **params.options}
             key |= {"texts": [unit.text for unit in file.units], "models": translating_models(client, params)}
             journal = stack.enter_context(Journal(task.output, task.data, key))
@@ -104,7 +104,7 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
 def translating_models(client: Client, params: TranslateParams) -> list[dict[str, str]]:
     """The facts of the model that translates: the chosen one, else the server's first one for the languages.
 
-    Those of all the server's models if it has no such model, because then several may take part: the source is
+    If the server has no such model, the facts of all its models. Several may then take part, because the source is
     detected, or a text is translated through a third language.
 
     Raises:

@@ -112,7 +112,7 @@ def requests(texts: Iterable[str]) -> Iterator[list[str]]:
 def translated_line(line: Line, answers: Iterator[Sequence[Part]], gap: str = "") -> str:
     """The line with its pieces replaced by the next of `answers`, still as one line.
 
-    gap: what separates the translations of two parts that nothing separates.
+    gap: put between the translations of two parts if nothing separates the parts in the source.
     """
     from app.files.parts import joined
 

@@ -25,8 +25,8 @@ ERRORS = Errors(
     {
         401: "the administrator's token is missing or wrong",
         404: "no model has this name",
-        503: "the server loads, drains or has failed, requests use all the memory, or a load is not done in time "
-        "or its process has ended; see Retry-After",
+        503: "the server loads, drains or has failed, requests use all the memory, a load is not done in time, "
+        "or the worker process of a load has ended; see Retry-After",
     },
 )
 REFUSABLE = Errors(

@@ -24,7 +24,7 @@ _UPLOAD = "multipart/form-data"
 
 
 def _source(text: str) -> str:
-    """The source expression by which a Content-Security-Policy allows an inline style or script: its hash."""
+    """The source expression with which a Content-Security-Policy allows the inline style or script `text`: its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -127,7 +127,7 @@ def _form(method: str, path: str, operation: Json) -> str:
 def kind_of(schema: Json, schemas: Json) -> str:
     """A schema's type, choices and bounds as a phrase, such as `number, 0 to 10`.
 
-    An item's phrase of several parts is in parentheses: `array of at most 9 of (string, at most 5 characters)`.
+    An item's phrase of more than one word is in parentheses: `array of at most 9 of (string, at most 5 characters)`.
     """
     schema = _resolved(schema, schemas)
     if "enum" in schema:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-# A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, must match because the text is written differently.
+# A region by ISO 3166-1 or UN M.49. A code also matches without its region, but not without its script, as in zh-Hant,
+# because the text is written differently.
 _REGION = re.compile(r"[a-z]{2}|[0-9]{3}")
-# Codes of LibreTranslate's clients for languages with a script or a region, and regions with another script than `zh`.
+# Codes of LibreTranslate's clients for languages with a script or a region, and codes of Chinese with the regions that
+# write traditional characters.
 _ALIASES = {
     "zh": "zh-hans",
     "zt": "zh-hant",
@@ -71,7 +73,7 @@ def served_target(target: str, targets: Collection[str]) -> str:
 def target_of_detected(target: str, pairs: Collection[tuple[str, str]]) -> str:
     """As `served_target`, for a source that is detected.
 
-    The target may be a language that is only a source, because a text in that language is returned unchanged.
+    The target may be a language that is served only as a source: a text in that language is returned unchanged.
     """
     targets = {each for _, each in pairs}
     return served_language(target, targets) or served_target(target, served_languages(pairs))

@@ -25,5 +25,5 @@ class RequestLimits:
 
     @property
     def max_alternatives(self) -> int:
-        """The most translations of a text in addition to the best."""
+        """The maximum number of translations of a text in addition to the best."""
         return self.max_num_hypotheses - 1

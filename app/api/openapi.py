@@ -25,8 +25,11 @@ from app.api.limits import RequestLimits
 Json = dict[str, Any]
 JSON, OCTETS = "application/json", "application/octet-stream"
 _REF = "#/components/schemas/{model}"
-# The type of a JSON answer, the media type of any other answer (JSON: an object without a type), or None for a response
-# without a body.
+# What a response's body is:
+# - JSON of a declared type: that type;
+# - a JSON object of no declared type: the constant JSON;
+# - another format: its media type;
+# - no body: None.
 AnswerType: TypeAlias = Any
 _bodies: dict[str, type[BaseModel]] = {}
 _answers: dict[str, AnswerType] = {}
@@ -43,7 +46,7 @@ _SECURITY_SCHEMES = {
     },
     "admin_token": {"type": "http", "scheme": "bearer", "description": "the administrator's token"},
 }
-# What a request to a route sends, by the route's tag. The empty object stands for a server without API keys.
+# The credentials that a route accepts, by the route's tag. The empty object stands for a server without API keys.
 _KEY: list[Json] = [{"key": []}, {}]
 _SECURITY: dict[str, list[Json]] = {"v2": [{"deepl_key": []}, *_KEY], "admin": [{"admin_token": []}]}
 
@@ -70,10 +73,13 @@ def operation(
 ) -> Json:
     """The options of a FastAPI route that describe it.
 
-    tag: the group of routes, such as a dialect. more: further keywords. They are `status` (default 200), `media`, a
-    tuple of the body's media types (default `(JSON,)`), `example` of the body, `query` with example and meaning of each
-    query parameter (its type is that of the example), `meaning` of the response, and `binary` (the header that has the
-    length of the JSON in a body or response of the media type OCTETS).
+    tag: the group of routes, such as a dialect. more: further keywords:
+    status: the status of the response without an error; default 200.
+    media: a tuple of the body's media types; default `(JSON,)`.
+    example: an example of the body.
+    query: example and meaning of each query parameter, by its name. The type of a parameter is the type of its example.
+    meaning: a description of the response.
+    binary: for a body and a response that may be of the media type OCTETS: the header with the length of their JSON.
     """
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)
@@ -101,7 +107,10 @@ def operation(
             for name, (example, meaning) in more["query"].items()
         ]
     if "binary" in more:
-        length = {"description": "bytes of the JSON, which the data follows", "schema": {"type": "integer"}}
+        length = {
+            "description": "length of the JSON in bytes; the data comes after it",
+            "schema": {"type": "integer"},
+        }
         for part in (response, extra["requestBody"]):
             part["content"] |= _content(OCTETS)
         response["headers"] = {more["binary"]: length}
@@ -183,7 +192,7 @@ class _BodySchemas(_Schemas):
     """The schemas of bodies. A field whose default is None may be absent, but should not be null."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """The schema without null. A body should leave a field out: null is refused, or counts as left out."""
+        """The schema without null, which is refused or counts as left out. A body should leave the field out."""
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:

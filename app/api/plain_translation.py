@@ -41,7 +41,7 @@ class PlainRequest:
     """A dialect's request.
 
     source, target: served languages; source is None to detect it for each text.
-    num_alternatives: the most other translations of each text.
+    num_alternatives: the maximum number of other translations of each text.
     beam_size: None for the model's. With alternatives, the beam is at least as wide as the number of translations.
     timeout_s: seconds until the deadline, if that is shorter than the server's; None for the server's.
     The other fields are as in `TranslationRequest`.
@@ -91,13 +91,17 @@ class PlainTranslator:
         return self.service.check_open().pairs
 
     async def detect(self, request: Request, texts: Sequence[str]) -> list[Ranked]:
-        """The most probable languages of each text with probabilities, in descending order; empty without letters."""
-        return await self.service.check_open().detect(texts, caller=requester_of(request).share)
+        """The most probable languages of each text with probabilities, best first; empty for a text without letters.
+
+        Raises NotReady, RequestCancelled, and the errors of `Models.detect`.
+        """
+        with self.service.work() as models:
+            return await while_connected(request, models.detect(texts, caller=requester_of(request).share))
 
     async def source_of(self, text: str, target: str, *, share: str) -> str:
-        """The source language of a text; the target if it needs no translation. Raises NoSuchPair, NotReady.
+        """The source language of a text; `target` if the text needs no translation. Raises NoSuchPair, NotReady.
 
-        share: that of the request; see `Requester`.
+        share: the caller, as the engine's fair queueing knows it.
         """
         try:
             return await self.service.check_open().source_of(text, target, caller=share)
@@ -110,7 +114,7 @@ class PlainTranslator:
         """One translation for each text, in order.
 
         All texts are returned unchanged if the requested source is the target. With detection, a text is returned
-        unchanged if `Languages.resolve` returns no pair for it.
+        unchanged if it is in the target language, or if no language is detected in it.
         Raises NoSuchPair, NotReady, RequestCancelled, and the errors of `begin_spending` and `Models.translate`.
         """
         self.service.check_open()

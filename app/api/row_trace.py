@@ -28,7 +28,7 @@ from app.errors import InvalidRequest
 
 Json = dict[str, Any]
 DEFAULT_S = 60.0
-# The most seconds of one recording. If larger, a recording of a busy server reaches MAX_SPANS before it ends. If
+# The maximum seconds of one recording. If larger, a recording of a busy server reaches MAX_SPANS before it ends. If
 # smaller, rare events are missed.
 MAX_S = 300.0
 ERRORS = Errors(

@@ -15,9 +15,9 @@ from app.stores.usage import Spending, Usage
 async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spending:
     """Count a request with this many code points. The caller does the work in the context of the result.
 
-    Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, also
-    to an error, but not to UsageUnavailable. They show the counts when the response begins. An error ends the
-    spending before that, and its counts are given back.
+    Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, even
+    to an error response, but not for UsageUnavailable. They show the counts when the response begins. If the work
+    fails, the spending has ended by then, so the counts that it gives back are not in the headers.
     """
     caller = scope["state"]["caller"]
     with _reported(scope, usage, caller):
@@ -32,7 +32,7 @@ async def spend_characters(scope: Scope, usage: Usage, spending: Spending, num_c
 
 @contextlib.contextmanager
 def _reported(scope: Scope, usage: Usage, caller: str) -> Iterator[None]:
-    """Add the headers of the limits to the response, also to an error, but not if the counts are unavailable."""
+    """Add the headers of the limits to the response, even to an error response, unless the counts are unavailable."""
     are_known = True
     try:
         yield

@@ -4,12 +4,13 @@
 `app.engine.beams` chooses the steps that the runner takes.
 
 A step ranks the continuations of all live hypotheses by summed log-probability and takes the best 2 * beam_size. An end
-token among the first beam_size of them completes its hypothesis. The best beam_size other continuations are live next.
+token among the best beam_size of these completes its hypothesis. The best beam_size other continuations are live next.
 A continuation with log-probability of negative infinity is impossible and never taken.
 
-`EarlyStop` decides when the search ends. The search also ends if no continuation is possible, and without a result if
-its best live hypothesis is a loop (`app.decoding.loop_guard`). After max_target_length subwords, one more step is
-ranked. Unless `EarlyStop` ends the search there, each live hypothesis that is not completed is scored as it is.
+`EarlyStop` decides when the search ends. The search also ends if no continuation is possible. It ends without a result
+if its best live hypothesis is a loop (`app.decoding.loop_guard`). After max_target_length subwords, one more step is
+ranked. Unless `EarlyStop` ends the search there, each live hypothesis that this step does not complete is scored as it
+is.
 
 Before the first step one hypothesis is live, so the first step reads the scores of one row. A step needs only the best
 beam_size + 1 candidates of each row: adding the hypothesis' sum does not change their order, at most one of them is the
@@ -34,17 +35,17 @@ from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypot
 from app.decoding.scoring import best_reachable, score
 from app.decoding.token_details import TokenDetails
 
-# The most candidates that are ranked in Python lists, which are faster than numpy for few candidates. A single sentence
-# with a beam of 4 has fewer candidates, with a beam of 8 more. If larger, many candidates are sorted slowly. If
-# smaller, few candidates have the overhead of arrays.
+# The maximum number of candidates that are ranked in Python lists, which are faster than numpy for few candidates. A
+# single sentence has fewer candidates than this with a beam of 4, and more with a beam of 8. If larger, many candidates
+# are sorted slowly. If smaller, few candidates have the overhead of arrays.
 FEW_CANDIDATES = 40
 
 
 class CompletedHypothesis(NamedTuple):
     """A hypothesis that has ended. The history has its subwords.
 
-    total: summed log-probability, the end token included if there is one. length: the steps before its end. rank: its
-    index among the hypotheses that are live after these steps.
+    total: summed log-probability, the end token included if there is one. length: the number of steps before its end.
+    rank: its index among the hypotheses that are live after these steps.
     """
 
     total: float
@@ -191,7 +192,10 @@ class BeamSearch:
         self.is_done = True
 
     def _is_enough(self, best_live: float) -> bool:
-        """Whether `EarlyStop` ends the search. best_live: the best sum of a hypothesis that would stay live."""
+        """Whether `EarlyStop` ends the search. best_live: the best sum of a hypothesis that would stay live.
+
+        Drops complete hypotheses that are worse than the best num_hypotheses, unless the stopping rule is FIRST.
+        """
         if self.options.early_stop is EarlyStop.FIRST:
             return len(self._complete) >= self._num_to_complete
         if len(self._complete) < self.options.num_hypotheses:
@@ -261,7 +265,7 @@ def advance_beams(
 
 
 def _advance_alone(search: BeamSearch, scores: list[list[float]], ids: list[list[int]], k: int) -> None:
-    """As `_advance_together`, for one search, in lists. scores, ids: the candidates of each live hypothesis."""
+    """As `advance_beams`, for one search, in lists. scores, ids: the candidates of each live hypothesis."""
     beam_size, eos_id = search.options.beam_size, search.eos_id
     sums = [total + one for total, own in zip(search.totals, scores, strict=True) for one in own[:k]]
     tokens = [token for own in ids for token in own[:k]]

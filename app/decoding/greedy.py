@@ -14,8 +14,9 @@ from app.decoding.scoring import score
 from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# Steps in the buffer of recent steps, as a multiple of the longest hypothesis. At least 2, because the last multiple is
-# kept and a call may add another. If smaller, kept steps are moved more often. If larger, the buffer takes more memory.
+# Steps that the buffer of recent steps holds, as a multiple of max_length. At least 2, because the last max_length
+# steps are kept and a call may add as many. If smaller, kept steps are moved more often. If larger, the buffer takes
+# more memory.
 MAX_LENGTHS_KEPT = 4
 # More subwords than any hypothesis has.
 NEVER = 1 << 30
@@ -139,20 +140,21 @@ class GreedyRows:
     """
 
     def __init__(self, num_rows: int, max_length: int, *, eos_id: int, free_id: int) -> None:
-        """max_length: the most subwords of a search, the end token included."""
+        """max_length: the maximum subwords of a search, the end token included."""
         self.last_ids = np.full(num_rows, free_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id
         self._free_id = free_id
-        # Subwords and scores of the last steps in every row, used or not: at least the last max_length, up to `_end`.
+        # Subwords and scores of the last steps, for every row, with or without a search. `_end` is the index after the
+        # last step. `_make_room` keeps at least the last max_length steps.
         self._end = 0
         self._max_length = max_length
         self._ids = np.zeros((MAX_LENGTHS_KEPT * max_length, num_rows), np.int32)
         self._scores = np.zeros(self._ids.shape, np.float32)
         self._is_held = np.zeros(num_rows, bool)
         self._next_decisions = np.full(num_rows, NEVER, np.int32)
-        self._most_steps = np.full(num_rows, NEVER, np.int32)
-        # A lower bound of the steps before the one in which a search must decide.
+        self._max_steps = np.full(num_rows, NEVER, np.int32)
+        # Steps that all searches can take before one of them must decide: this number, or more.
         self._num_plain_steps = NEVER
         self._searches: dict[int, GreedySearch] = {}
 
@@ -165,7 +167,7 @@ class GreedyRows:
         self._is_held[row] = True
         num_tokens, next_decision = search.num_tokens, search.next_decision
         self.last_ids[row], self.lengths[row] = search.last_ids[0], num_tokens
-        self._next_decisions[row], self._most_steps[row] = next_decision, search.options.max_target_length + 1
+        self._next_decisions[row], self._max_steps[row] = next_decision, search.options.max_target_length + 1
         self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_tokens)
 
     def pause(self, row: int) -> None:
@@ -183,8 +185,8 @@ class GreedyRows:
             self._clear(row)
 
     def move(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
-        """Move searches from source rows to target rows. No target is a source. Sources may be unused."""
-        for values in (self.last_ids, self.lengths, self._is_held, self._next_decisions, self._most_steps):
+        """Move searches from source rows to target rows. No target is a source. A source row may have no search."""
+        for values in (self.last_ids, self.lengths, self._is_held, self._next_decisions, self._max_steps):
             values[targets] = values[sources]
         for recent in (self._ids, self._scores):
             recent[:, targets] = recent[:, sources]
@@ -195,13 +197,13 @@ class GreedyRows:
     def _clear(self, rows: int | NDArray[np.int32]) -> None:
         self._is_held[rows] = False
         self.last_ids[rows], self.lengths[rows] = self._free_id, 0
-        self._next_decisions[rows] = self._most_steps[rows] = NEVER
+        self._next_decisions[rows] = self._max_steps[rows] = NEVER
 
     def num_steps_ahead(self, max_steps: int) -> int:
         """The number of steps that every search may still take, including its last one; at most `max_steps`."""
         if max_steps <= self._num_plain_steps:
             return max_steps
-        return min(max_steps, int((self._most_steps - self.lengths).min()))
+        return min(max_steps, int((self._max_steps - self.lengths).min()))
 
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.

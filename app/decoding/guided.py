@@ -80,7 +80,10 @@ class GuidedSearch:
 
     @property
     def last_plain_length(self) -> int:
-        """As `BeamSearch.last_plain_length` for a beam search that only records attention; otherwise 0."""
+        """The number of leading steps that only rank continuations, so that a runner may take them.
+
+        For a beam search that only records attention it is `BeamSearch.last_plain_length`; otherwise 0.
+        """
         if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
         return self._plain.last_plain_length
@@ -104,7 +107,8 @@ class GuidedSearch:
     ) -> None:
         """As `BeamSearch.sync_from`.
 
-        attention: returns the attention of steps first..end-1, (steps, beam_size, source length).
+        attention: attention(first, end) returns the attention of the rows in steps first..end-1, (steps, beam_size,
+            source length).
         """
         beam, beam_size = self._beam, self.options.beam_size
         beam.sync_from(history, ended, is_done=is_done)
@@ -146,7 +150,8 @@ class GuidedSearch:
         """Advance by one step. rows: the rows of its live hypotheses.
 
         log_probabilities, ids: (num_rows, num_candidates). distributions: (num_rows, vocab_size), not None if
-        `wants_distributions`. alignment: (num_rows, capacity), not None if `wants_alignment`.
+        `wants_distributions`. alignment: (num_rows, capacity) attention to the source, in whose columns a source of the
+        maximum length fits; not None if `wants_alignment`.
         """
         own_ids, own_scores = ids[rows], log_probabilities[rows]
         if self._plain.details is not None:

@@ -1,15 +1,16 @@
 """Detects hypotheses that repeat themselves.
 
-A cycle is a run of subwords that repeats with a period of at most MAX_PERIOD: each equals the one `period` before it.
-A hypothesis loops when it ends in a cycle that
+A cycle is a run of subwords that repeats the same `period` subwords: after the first period, each subword equals the
+subword `period` positions before it. A period has at most MAX_PERIOD subwords. A hypothesis loops when it ends in a
+cycle that
 
 - holds MIN_REPEATS whole periods or more, and
-- has at least MIN_LENGTH + 2 * c subwords, where c is the length of the source's longest cycle of at least two whole
-  periods; 0 if there is none. A repetition in the source may recur in its translation, with up to twice as many
+- has at least MIN_LENGTH + 2 * c subwords. c is the length of the source's longest cycle of at least two whole periods,
+  or 0 if the source has none. A repetition in the source may recur in its translation, with up to twice as many
   subwords.
 
-So "1, 1, 1" (five subwords), a line of fifteen dots and a refrain that is sung twice are no loops. A list of forty ones
-is no loop either if the source has forty. The best live hypothesis is checked every CHECK_INTERVAL subwords.
+So "1, 1, 1" (five subwords), a line of fifteen dots and a refrain that is sung twice are no loops. Nor are forty
+repetitions of "1," if the source has forty as well. The best live hypothesis is checked every CHECK_INTERVAL subwords.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from app.decoding.options import DecodingOptions
 
 # Subwords of the longest period. If larger, checks are slower. If smaller, longer phrases repeat undetected.
 MAX_PERIOD = 20
-# If these two are smaller, text that repeats on purpose counts as a loop. If larger, a loop is detected later.
+# The minimum number of whole periods, and of subwords, of a loop. If these are smaller, text that repeats on purpose
+# counts as a loop. If larger, a loop is detected later.
 MIN_REPEATS = 3
 MIN_LENGTH = 16
 # Subwords between checks. If larger, a loop runs longer. If smaller, checks take more time.
 CHECK_INTERVAL = 8
 # The shortest source cycle, in subwords, whose repetition the translation is expected to keep. The translation of a
-# shorter one may be right even if it has less than half as many subwords.
+# shorter cycle may be right even if it has less than half of the cycle's subwords.
 MIN_CYCLE = 32
-# The second attempt repeats no trigram, as in Paulus et al. 2018, section 2.5.
+# The second attempt at a sentence whose hypothesis looped repeats no trigram, as in Paulus et al. 2018, section 2.5.
 GUARD_NGRAM_SIZE = 3
 
 
@@ -65,7 +67,7 @@ def longest_cycle(ids: Sequence[int]) -> int:
 
 
 def leaves_out_repetition(source_ids: Sequence[int], ids: Sequence[int]) -> bool:
-    """Whether the source has a cycle of MIN_CYCLE or more subwords and the target is shorter than half of it."""
+    """Whether the source has a cycle of MIN_CYCLE or more subwords and the target is shorter than half of the cycle."""
     if len(source_ids) < MIN_CYCLE or 2 * len(ids) >= len(source_ids):
         return False
     cycle = longest_cycle(source_ids)
@@ -73,7 +75,10 @@ def leaves_out_repetition(source_ids: Sequence[int], ids: Sequence[int]) -> bool
 
 
 def guarded(options: DecodingOptions) -> DecodingOptions:
-    """The options of the second attempt: no_repeat_ngram_size at most GUARD_NGRAM_SIZE, and no loop guard."""
+    """The options of the second attempt, without the loop guard.
+
+    Its no_repeat_ngram_size is GUARD_NGRAM_SIZE, or the value of `options` if that is on and smaller.
+    """
     ngram_size = options.no_repeat_ngram_size or GUARD_NGRAM_SIZE
     return replace(options, no_repeat_ngram_size=min(ngram_size, GUARD_NGRAM_SIZE), loop_guard=False)
 

@@ -1,4 +1,4 @@
-"""The decoding options that a request sets. The model that translates has the others, and may not be known yet."""
+"""The decoding options that a request sets. All other options are defaults of a model that may not be known yet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from app.decoding.validation import OFF, Bounds, check_options
 class OptionChanges:
     """The decoding options that a request sets.
 
-    values: name, as in `DecodingOptions`, and value of each. max_beam_size: the server's limit of a beam_size that the
-    request does not set.
+    The properties are the options for which no model has a default: their value is the request's, or off.
+
+    values: pairs of an option's name, as in `DecodingOptions`, and its value. max_beam_size: the server's limit. If the
+    request does not set beam_size, the beam_size that is chosen for it is at most max_beam_size.
     """
 
     values: tuple[tuple[str, Any], ...] = ()
@@ -29,31 +31,31 @@ class OptionChanges:
 
     @functools.cached_property
     def num_hypotheses(self) -> int:
-        """The number of hypotheses, which is never a model's default."""
+        """The number of hypotheses to return; 1 unless the request sets it."""
         value: int = self._value("num_hypotheses")
         return value
 
     @functools.cached_property
     def num_alternatives(self) -> int:
-        """The number of alternatives, which is never a model's default."""
+        """The number of alternatives at each position; 0 unless the request sets it."""
         value: int = self._value("num_alternatives")
         return value
 
     @functools.cached_property
     def alignment(self) -> bool:
-        """Whether the alignment is requested. It is never a model's default."""
+        """Whether the request asks for the alignment."""
         value: bool = self._value("alignment")
         return value
 
     @functools.cached_property
     def loop_guard(self) -> bool:
-        """Whether the loop guard is on. It is never a model's default."""
+        """Whether the request turns the loop guard on."""
         value: bool = self._value("loop_guard")
         return value
 
     @functools.cached_property
     def sampling(self) -> Sampling | None:
-        """The sampling options, which are never a model's default."""
+        """The sampling options; None unless the request sets them."""
         value: Sampling | None = self._value("sampling")
         return value
 
@@ -67,14 +69,14 @@ class OptionChanges:
         return _cached(changed, self.max_beam_size)
 
     def only(self, names: Collection[str]) -> OptionChanges:
-        """Return the changes of these options."""
+        """Return the changes of the options with these names, without the other changes."""
         return replace(self, values=tuple(item for item in self.values if item[0] in names))
 
     def merged(self, defaults: DecodingOptions) -> DecodingOptions:
         """Return a model's default options with these changes.
 
-        If beam_size is not set, it is 1 with sampling, else the larger of the default and num_hypotheses, within
-        max_beam_size.
+        If the request does not set beam_size, it is 1 with sampling. Without sampling it is the larger of the model's
+        beam_size and num_hypotheses, but at most max_beam_size.
         """
         if self.sampling is not None:  # each request may have its own seed, so these options are not cached
             return _merged.__wrapped__(self, defaults)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 MAX_BEAM_SIZE = 16
 MAX_ALTERNATIVES = 16
-# Used if a request sets no limit: "maximum output length during inference to input length + 50", section 6.1.
+# Target subwords allowed beyond the source's length, if a request sets no limit of its own. The paper, section 6.1:
+# "maximum output length during inference to input length + 50".
 EXTRA_TARGET_LENGTH = 50
 
 
@@ -47,8 +48,8 @@ class FinishReason(StrEnum):
     STOP: it has the end token.
     LENGTH: it reached max_target_length.
     CONSTRAINT: the options forbid every continuation, the end token included.
-    SOURCE: the translation has no letter or digit, or only the digits of a source with words, and the source is
-        returned instead.
+    SOURCE: the source is returned, because the translation has no letter or digit, or has only the source's digits
+        although the source also has words.
     REPETITION: the source repeats itself, and the translation leaves out a part.
     The text layer sets SOURCE and REPETITION; the search never does.
     """
@@ -68,8 +69,8 @@ class Sampling:
 
     temperature: divides log-probabilities before top_k and top_p apply; 0.01-100, off: 1.
     top_k: draw from the k most probable tokens (Fan et al. 2018); off: 0.
-    top_p: draw from the fewest most probable tokens whose probabilities reach p (Holtzman et al. 2020), after top_k;
-        off: 1.
+    top_p: of the tokens that top_k leaves, draw from the smallest set of the most probable ones whose probabilities sum
+        to at least top_p times the sum over all tokens that top_k leaves (Holtzman et al. 2020); off: 1.
     seed: seed of the sentence's own generator, 0 or more. The same seed draws the same in any batch.
     is_seeded: whether the caller set the seed. If not, the result is not shared with other requests.
     """
@@ -109,9 +110,10 @@ class DecodingOptions:
     to forced subwords (target_prefix):
 
     min_target_length: the end token is forbidden before this many subwords, and always before the first; off: 0.
-    max_target_length: the most subwords of a hypothesis.
-    min_target_ratio, max_target_ratio: the two lengths as multiples of the source's length, the minimum rounded up, the
-        maximum down and at least 1. The stricter limit applies; off: 0 and None.
+    max_target_length: the maximum number of subwords of a hypothesis.
+    min_target_ratio, max_target_ratio: the same two lengths as multiples of the source's length. The minimum is rounded
+        up. The maximum is rounded down, and is at least 1. Of a length and its ratio, the stricter one applies; off: 0
+        and None.
     suppress_sequences: runs of ids that no hypothesis contains; a run of one suppresses a token; off: empty.
     no_repeat_ngram_size: no n-gram of this size occurs twice in a hypothesis (Paulus et al. 2018, section 2.5); off: 0.
     repetition_penalty: multiplies the log-probabilities of subwords that the hypothesis contains (Keskar et al. 2019,
@@ -121,19 +123,21 @@ class DecodingOptions:
 
     Vocabulary, start token and loops:
 
-    shortlist: the number of the table whose subwords a plain search chooses among (`app.shortlist_file`), and over
-        which its probabilities are normalised; off: None, the whole vocabulary. Guided searches do not use it.
-    start_id: the start token, for a model with a prefill_id, whose first target token names the target language. It
-        is no subword of the result and has no score. The length penalty counts it, as that of `transformers` does.
-        None: the model's own start token.
+    shortlist: which of the bundle's shortlist tables (`app.shortlist_file`), counted from 0, a plain search takes. The
+        search chooses among that table's subwords for the source, and normalises the probabilities over them; off:
+        None, the whole vocabulary. Guided searches do not use it.
+    start_id: the start token, for a model with several, each for one target language (`Limits.prefill_id` is set).
+        The start token is no subword of the result and has no score. The length penalty counts it, as the length
+        penalty of `transformers` does. None: the model's own start token.
     loop_guard: a hypothesis that loops (app.decoding.loop_guard has the rule) ends the search. The sentence is decoded
-        again with no_repeat_ngram_size at most 3, and its result is flagged; off: False.
+        again so that no trigram repeats, and its result is flagged; off: False.
 
     Details in the result, beside token scores, which are always there:
 
-    num_alternatives: the k most probable tokens at each position, before constraints; the first position has no
-        end token; 0-16, off: 0.
-    alignment: the attention from each target token to each source token; off: False. Needs a model with alignment.
+    num_alternatives: how many of the most probable tokens the result has at each position, before constraints. The
+        first position has no end token; 0-16, off: 0.
+    alignment: whether the result has the attention from each target token to each source token; off: False. Needs a
+        model with alignment.
     """
 
     beam_size: int = 4
@@ -169,7 +173,7 @@ class DecodingOptions:
 
     @property
     def num_to_complete(self) -> int:
-        """Complete hypotheses that end a search by EarlyStop.FIRST: ceil(beam_size * patience)."""
+        """How many complete hypotheses end a search by EarlyStop.FIRST: ceil(beam_size * patience)."""
         return math.ceil(self.beam_size * self.patience - 1e-9)
 
 
@@ -189,7 +193,8 @@ class Hypothesis:
     score: log_probability / length_penalty(number of tokens), plus the coverage term if requested.
     token_log_probabilities: one for each token, so one more than ids if finish_reason is STOP.
     alternatives: for each token the num_alternatives most probable tokens, best first; empty if not requested.
-    alignment: for each token the attention to each source token, end token included; empty if not requested.
+    alignment: for each token the attention to each source token, including the source's end token; empty if not
+        requested.
     """
 
     ids: tuple[int, ...]

@@ -24,8 +24,9 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
 def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
     """The ids to draw from, ascending.
 
-    Of the top_k ids with the largest weights, they are the fewest whose weights reach top_p of the sum over these ids.
-    weights: (vocab_size,). Of equal weights the smaller id is kept first.
+    First the top_k ids with the largest weights are kept. Then, in descending order of weight, only as many of them are
+    kept as are needed for their weights to reach top_p of the sum of all top_k weights. Of equal weights the smaller id
+    is kept first. weights: (vocab_size,).
     """
     descending = np.sort(weights)[::-1]
     num_kept = sampling.top_k or weights.size

@@ -13,7 +13,7 @@ from app.decoding.options import DecodingOptions, LengthPenalty
 def length_penalty(length: int, alpha: float, formula: LengthPenalty) -> float:
     """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha; 1 if alpha is 0.
 
-    length: tokens in the sum, including the end token; at least 1.
+    length: tokens of the hypothesis, including the end token; at least 1.
     """
     base = (5.0 + length) / 6.0 if formula is LengthPenalty.WU else float(length)
     return float(base**alpha)
@@ -25,7 +25,7 @@ def score(
     """The score of a complete hypothesis: log-probability / length penalty + coverage penalty * coverage.
 
     log_probability: sum over its num_tokens tokens, including the end token if there is one. The length penalty counts
-        one more for a start_id.
+        one token more if the options have a start_id.
     coverage: sum over the source of log(min(attention, 1)), the cp of equation (14) without its weight; at most 0.
     """
     length = max(num_tokens, 1) + (options.start_id is not None)
@@ -37,7 +37,8 @@ def best_reachable(log_probability: float, options: DecodingOptions) -> float:
     """The best score that a continuation of a live hypothesis with this log-probability can have.
 
     Further tokens have log-probabilities of at most 0, and the coverage term is at most 0. Both length penalties grow
-    with the length. The divisor of a negative sum is therefore largest at max_target_length, including the end token.
+    with the length. So a negative sum divided by its length penalty is largest at the maximum length, which is
+    max_target_length and the end token.
     """
     longest = options.max_target_length + 1 + (options.start_id is not None)
     return log_probability / length_penalty(longest, options.alpha, options.length_penalty)

@@ -7,11 +7,12 @@ num_candidates: how many candidates the search needs from each row.
 wants_distributions, wants_alignment: whether the next step needs the rows' whole distributions, and their attention to
     the source. Never set by plain searches (greedy and beam).
 last_ids: the last subword of each live hypothesis; the start token before the first step.
-parents: for each live hypothesis, the index of the hypothesis that it continues among those live before the step.
+parents: for each live hypothesis, the index of its parent (the hypothesis that it continues) among the hypotheses that
+    were live before the step.
 is_done: whether the search has ended, so no hypothesis is live.
 has_looped: whether the search ended because its hypothesis repeats itself. The engine then runs `guarded_search`.
 prefixes(): the subwords of each live hypothesis.
-hypotheses(): the result, at most num_hypotheses, best first; empty until done, and if it looped.
+hypotheses(): the result, at most num_hypotheses, best first. It is empty until the search is done, and if it looped.
 fresh(): a search with the same options before its first step.
 """
 
@@ -39,9 +40,10 @@ def new_search(
 ) -> Search:
     """A new search with the strategy that the options need. Only this function chooses a strategy.
 
-    options: with length ratios already converted to lengths (`bounded_by_source`). bos_id: the model's start token, if
-        the options have none. source_ids: with an end token and a tag if the model's sources have them. Recorded
-        attention has a column for each, and the loop guard looks for repetitions in them.
+    options: with length ratios already converted to lengths (`bounded_by_source`). bos_id: the model's start token,
+        which a start_id of the options replaces. source_ids: with an end token and a tag if the model's sources have
+        them. Recorded attention has a column for each source id, and the loop guard looks for repetitions in
+        source_ids.
     """
     if options.start_id is not None:
         bos_id = options.start_id
@@ -80,7 +82,8 @@ def advance(
 
     rows: for each search, the row of each live hypothesis.
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
-    distributions: (num_rows, vocab_size). alignment: (num_rows, capacity). Neither is None if a search needs it.
+    distributions: (num_rows, vocab_size). alignment: (num_rows, capacity) attention to the source, in whose columns a
+        source of the maximum length fits. Neither is None if a search needs it.
     """
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}

@@ -1,7 +1,7 @@
 """Details of each token beside its score: alternatives, and attention to the source.
 
-Details are stored by the prefix before the token, so hypotheses that branch share them. Only sentences whose options
-need details have any.
+Details are stored by the prefix before the token, so hypotheses with a common prefix share its details. Only sentences
+whose options need details have any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TokenDetails:
     """The details of one sentence."""
 
     def __init__(self, options: DecodingOptions, source_length: int) -> None:
-        """source_length: attention columns that belong to the source, including that of the end token."""
+        """source_length: attention columns that belong to the source, including its end token's column."""
         self._num_alternatives = options.num_alternatives
         self._has_alignment = options.alignment
         self._source_length = source_length
@@ -41,7 +41,8 @@ class TokenDetails:
 
         prefixes: subwords of each hypothesis before the step. ids, log_probabilities: (live, num_candidates), the
         model's most probable tokens; num_candidates is at least min(num_alternatives, vocab_size). alignment: attention
-        to the source, (live, capacity); None without alignment and coverage penalty.
+        to the source, (live, capacity), of which the first source_length columns are used; None if the options ask for
+        neither the alignment nor a coverage penalty.
         """
         if k := self._num_alternatives:
             rows = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
@@ -55,11 +56,12 @@ class TokenDetails:
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """The coverage, which `coverage_penalty` weights: the sum over source tokens of log(the target's attention).
+        """The coverage, which `coverage_penalty` weights: the sum over source tokens of log(attention to the token).
 
-        Each attention is clipped to MIN_COVERAGE to 1, so the coverage is at most 0. Without attention the coverage is
-        0. Equation 14 of Wu et al. 2016, "Google's Neural Machine Translation System". ids: the hypothesis. num_tokens:
-        its tokens, including the end token if there is one.
+        The attention to a source token is summed over the target tokens, and limited to the range from MIN_COVERAGE to
+        1. So the coverage is at most 0. Without attention the coverage is 0. Equation 14 of Wu et al. 2016, "Google's
+        Neural Machine Translation System". ids: the hypothesis. num_tokens: its tokens, including the end token if
+        there is one.
         """
         if not num_tokens or not self._attention:
             return 0.0

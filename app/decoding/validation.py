@@ -15,7 +15,8 @@ MAX_ALPHA = 10.0
 MAX_PENALTY = 10.0
 MAX_RATIO = 100.0
 MAX_SEED = 2**63 - 1
-# The most tokens of all suppressed runs together. If larger, steps are slower, because each step compares all of them.
+# The maximum number of tokens of all suppressed runs together. If larger, steps are slower, because each step compares
+# every run with the end of each hypothesis.
 MAX_SUPPRESSED_TOKENS = 1024
 
 # Options that have no meaning with forced_target.
@@ -38,8 +39,8 @@ OFF = {field.name: field.default for field in fields(DecodingOptions)}
 class Bounds:
     """The limits that a model and its runner set for options.
 
-    max_target_length: the most subwords of a target. max_beam_size: the number of cache rows. The limit of beam_size is
-    min(MAX_BEAM_SIZE, max_beam_size).
+    max_target_length: the maximum number of subwords of a target. max_beam_size: the number of cache rows; beam_size is
+    at most min(MAX_BEAM_SIZE, max_beam_size).
     has_alignment: whether the model returns attention to the source.
     """
 
@@ -52,9 +53,9 @@ class Bounds:
 
 @functools.lru_cache(maxsize=64)
 def check_options(options: DecodingOptions, bounds: Bounds) -> None:
-    """Raise InvalidRequest for a value out of range or for two values that contradict each other. Errors name them.
+    """Raise InvalidRequest for a value out of range or for two values that contradict each other.
 
-    `bounded_by_source` checks the options that depend on the source's length.
+    The error names the fields. `bounded_by_source` checks the options that depend on the source's length.
     """
     _check_ranges(options, bounds)
     _check_ids(options, bounds)

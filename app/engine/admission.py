@@ -4,19 +4,20 @@ While several callers have accepted work, each has an equal share of the bounds.
 accepted work only if the work of all callers would exceed NEWCOMERS_BOUND times the bounds. A single caller has the
 whole bounds.
 
-The expected wait of a request is a sum of two times. The first is the time of the work before the request's end, as if
-no accepted work had begun yet. For a request of n sentences this work is
+The expected wait of a request is a sum of two times. The first is the time of all work that is done until the request
+is answered, as if no accepted work had begun yet. For a request of n sentences this work is
 
 - the request's own work;
 - at most n sentences of each other request of its caller, because requests take turns;
 - at most as much work of each other caller as of the request's caller, because callers take turns.
 
-The second is the decoding time of the request's longest sentence, twice if that is likely to be decoded twice.
+The second is the decoding time of the request's longest sentence, counted twice if that sentence is likely to be
+decoded twice.
 
 The number of sentences and subwords is known only after segmentation and tokenisation. So a request is first checked
-with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again, and the
-bounds if the estimate was too low. Otherwise many long requests could be accepted as one sentence each before the first
-of them is split.
+with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again. The
+bounds are also checked again if the estimate was too low: the estimate counts each text as one sentence, so many long
+texts could be accepted before the first of them is split.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ USUAL_SENTENCE_TOKENS = 30
 # A request is refused if this many times its expected wait exceeds the time to its deadline. Smaller: more accepted
 # requests expire. Larger: requests are refused that would have been in time.
 DEADLINE_MARGIN = 1.5
-# A request of a caller without accepted work is accepted while all work stays within this many times the bounds, or
-# within as many times the bounds as there are callers, if these are fewer. Larger: more work waits. Smaller: the work
-# of other callers refuses such a request.
+# A request of a caller without accepted work is accepted while the work of all callers stays within this many times the
+# bounds. If no other caller has accepted work, it must stay within the bounds themselves. Larger: more work waits.
+# Smaller: the request is refused because of other callers' work.
 NEWCOMERS_BOUND = 2
 
 
@@ -66,7 +67,7 @@ class Admission:
 
     @property
     def num_tokens(self) -> int:
-        """Source subwords of these sentences, end tokens included."""
+        """Source subwords of the sentences accepted and not yet answered, end tokens included."""
         return self._total.num_tokens
 
     def accept(self, reservation: Reservation) -> None:
@@ -110,7 +111,10 @@ class Admission:
         return None if speed is None else self.speed.row_steps(self._total) / speed
 
     def _time_in_turns_s(self, caller: str, row_steps: float) -> float | None:
-        """Return the seconds of a caller's row-steps if callers take turns; None while the speed is unknown."""
+        """Return the seconds until a caller's row-steps are done, if callers take turns; None without a known speed.
+
+        A row-step is one step of one row.
+        """
         speed = self.speed.row_steps_per_s
         if speed is None:
             return None
@@ -143,7 +147,7 @@ class Admission:
             )
 
     def check_deadline(self, reservation: Reservation) -> None:
-        """Raise Overloaded when DEADLINE_MARGIN times the expected wait of a reservation passes its deadline."""
+        """Raise Overloaded if DEADLINE_MARGIN times a reservation's expected wait exceeds the time to its deadline."""
         speed = self.speed.row_steps_per_s
         if reservation.deadline is None or speed is None:
             return
@@ -166,7 +170,7 @@ class Reservation:
     """A context manager that counts a request's work as accepted from entry to exit.
 
     deadline: seconds of time.monotonic; None: no deadline.
-    longest: source subwords of the longest sentence, or its minimum target length if that is more. They count twice if
+    longest: source subwords of the longest sentence, or its minimum target length if that is more; twice as many if
         that sentence is likely to be decoded twice. At most USUAL_SENTENCE_TOKENS until `resize`.
     """
 
@@ -194,7 +198,7 @@ class Reservation:
 
         Raises Overloaded as `Admission.check_deadline`. If the cost exceeds the estimate, it also raises as
         `Admission.check_bounds`, unless `checks_bounds` is false. Raises nothing if no other work is accepted. The true
-        cost counts until the context ends, also if this raises.
+        cost counts until the context ends, even if `resize` raises.
         """
         admission, estimate = self._admission, self.cost
         is_larger = cost.num_sentences > estimate.num_sentences or cost.num_tokens > estimate.num_tokens

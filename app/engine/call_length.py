@@ -10,18 +10,20 @@ import math
 
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
-# A call of several steps stops early when a new sequence can be admitted, but not before the steps that fit into this
-# many seconds, and not before the first. Smaller: calls become so short that the work between them costs speed. Larger:
-# new and ended sequences wait longer.
+# A call of several steps stops early when a new sequence can be admitted, but takes at least the steps that fit into
+# this many seconds, and at least one step. Smaller: calls become so short that the work between them costs speed.
+# Larger: new sequences wait longer for their admission, and ended ones for their answer.
 MIN_CALL_S = 0.003
-# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. After the first
-# sequence has ended, a call continues for at most a short call. If no row is free or sequences wait, the whole call is
-# short. With MIN_CALL_S alone, the work between calls of many rows takes a tenth of the time instead of a thirtieth.
+# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. From the step
+# in which the first sequence ends, a call takes at most as many steps as a short call. If no row is free or sequences
+# wait, the whole call is short. If a short call took only MIN_CALL_S, the work between calls of many rows would take a
+# tenth of the time instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
-# The most seconds of a call. Cancelled and expired sequences stop it early too. Larger: reports come later.
+# The maximum length of a call, in seconds. Cancelled and expired sequences stop it early too. Larger: reports come
+# later.
 MAX_CALL_S = 0.2
-# The most steps of a call while a sequence is streamed. Larger: tokens come in larger groups, and a client that
-# disconnects frees its rows later.
+# The maximum number of steps of a call while a sequence is streamed. Larger: tokens come in larger groups, and the rows
+# of a client that disconnects are freed later.
 MAX_STEPS_STREAMED = 2
 
 
@@ -52,10 +54,11 @@ class CallLength:
         """Return how many steps the next call may take, and what stops it earlier.
 
         num_rows: rows to decode. A step of more rows than in the last call is assumed to take longer in proportion.
-        admits_next: whether sequences wait only because of the encoding budget, so that some are admitted after this
-        call, or sequences restart after a failed forward. has_waiting: whether sequences wait. is_full: whether no row
-        is free. is_streaming: whether a sequence is streamed. pause_s: seconds for which the paused sequences may wait;
-        None if none is paused.
+        admits_next: whether sequences will be admitted after this call, because only the encoding budget has kept them
+            waiting, or because sequences restart after a failed forward.
+        has_waiting: whether sequences wait. is_full: whether no row is free. is_streaming: whether a sequence is
+            streamed.
+        pause_s: seconds for which the paused sequences may wait; None if none is paused.
         """
         max_steps = self._max_steps
         if max_steps == 1 or admits_next:

@@ -18,8 +18,8 @@ from app.engine.stats import StepStats
 
 # Time constant, in seconds, with which used time decays. Larger: a caller pays longer for earlier work.
 DECAY_S = 2.0
-# Callers whose used time differs by at most these seconds are stepped together. Smaller: more, smaller batches, and
-# every batch reads all weights.
+# Callers whose used time is at most this many seconds above that of the caller with the least are stepped together.
+# Smaller: more, smaller batches, and every batch reads all weights.
 TOLERANCE_S = 0.05
 # All callers are stepped together once the steps of some callers took this many times as long as a step of all callers.
 # Larger: paused callers get less of the time; with 7 they get an eighth. Smaller: the other callers get less.
@@ -45,8 +45,8 @@ class CallerFairness:
         if len(callers) < 2 or self.remaining_pause_s <= 0:
             return None
         used_s = {caller: self._used_s.get(caller, 0.0) for caller in callers}
-        most_s = min(used_s.values()) + TOLERANCE_S
-        chosen = frozenset(caller for caller, seconds in used_s.items() if seconds <= most_s)
+        max_used_s = min(used_s.values()) + TOLERANCE_S
+        chosen = frozenset(caller for caller, seconds in used_s.items() if seconds <= max_used_s)
         return None if len(chosen) == len(used_s) else chosen
 
     @property
@@ -55,7 +55,7 @@ class CallerFairness:
         return MAX_PAUSE_RATIO * self._full_step_s - self._partial_s
 
     def record(self, rows: Mapping[str, int], stats: StepStats, now: float) -> None:
-        """Record the time of a call. rows: reserved rows of each caller in it. now: its end, in seconds."""
+        """Record the time of a step. rows: reserved rows of each caller in the step. now: its end, in seconds."""
         time_s = stats.step_time_s
         if stats.num_paused:
             self._partial_s += time_s

@@ -123,11 +123,11 @@ class EngineCore:
         self._outcomes.expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-        all_holes, self._outcomes.has_failed = self._outcomes.has_failed, False
+        closes_all, self._outcomes.has_failed = self._outcomes.has_failed, False
         try:
             if admitted:
                 self._batch.add(admitted)
-            self._batch.compact(self.scheduler.running, admitted, all_holes=all_holes)
+            self._batch.compact(self.scheduler.running, admitted, closes_all=closes_all)
         except EngineFailure as error:
             self._outcomes.recover(error, stats)
         self._batch.select(self.scheduler.running, callers)

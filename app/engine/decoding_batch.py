@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class DecodingBatch:
     """The running sequences of one runner. Belongs to the engine thread.
 
-    selected: the sequences that `select` has chosen, which are those of the next forward, or of the last one.
+    selected: the sequences that `select` has chosen for the next forward. After a forward they are its sequences.
     greedy: the plain greedy searches.
     """
 
@@ -54,9 +54,9 @@ class DecodingBatch:
         self._returns_one_step = True  # whether the last forward's output has the shape of one step's
 
     def encode(self, sequences: list[Sequence], stats: StepStats) -> Iterator[tuple[Sequence, EngineFailure]]:
-        """Encode new sequences, each of which holds its first row: together, or one by one if that fails.
+        """Encode new sequences together, or one by one if that fails. Each must hold its first row.
 
-        Yields those that fail alone, with their errors.
+        Yields the sequences that fail alone, with their errors.
         """
         error = self._encode_together(sequences)
         if error is None:
@@ -82,7 +82,7 @@ class DecodingBatch:
         return None
 
     def _restrict(self, sequences: list[Sequence]) -> None:
-        """Restrict the first row of each sequence to the shortlist that its search takes, if the runner can."""
+        """Restrict the first row of each sequence to the shortlist that its search chooses among, if the runner can."""
         if self._limits.num_shortlists:
             sources, rows = [one.source_ids for one in sequences], [one.rows[0] for one in sequences]
             runner = cast(RestrictingRunner, self._runner)
@@ -104,11 +104,11 @@ class DecodingBatch:
         for row in sequence.rows[:1]:
             self.greedy.remove(row)
 
-    def compact(self, running: Iterable[Sequence], admitted: Iterable[Sequence], *, all_holes: bool) -> None:
+    def compact(self, running: Iterable[Sequence], admitted: Iterable[Sequence], *, closes_all: bool) -> None:
         """Close the holes between rows, where the runner needs it.
 
-        If the beams of `admitted` will fill all holes after this step, the holes are left open unless all_holes:
-        decoding them once costs less than copying rows.
+        If the beams of `admitted` will fill all holes after this step, the holes are left open, because decoding the
+        holes once costs less than copying rows. closes_all: whether to close the holes even then.
         """
         if self._limits.skips_free_rows:
             self._allocator.compact(self._allocator.num_rows)  # copies nothing, but lowers `end`
@@ -117,7 +117,7 @@ class DecodingBatch:
         for sequence in running:
             if isinstance(sequence.search, GreedySearch):  # the allocator copies `length` columns of a row
                 sequence.length = int(self.greedy.lengths[sequence.rows[0]])
-        moves = self._allocator.compact(0 if all_holes else num_soon_used)
+        moves = self._allocator.compact(0 if closes_all else num_soon_used)
         if moves:
             sources, targets, _ = moves.arrays()
             self.greedy.move(sources, targets)
@@ -139,12 +139,12 @@ class DecodingBatch:
             self._paused.clear()
             return
         for sequence in running:
-            pauses, has_paused = sequence.caller not in (callers or ()), sequence in self._paused
-            if pauses and not has_paused:
+            must_pause, is_paused = sequence.caller not in (callers or ()), sequence in self._paused
+            if must_pause and not is_paused:
                 self._paused[sequence] = None
                 if isinstance(sequence.search, GreedySearch):
                     self.greedy.pause(sequence.rows[0])
-            elif has_paused and not pauses:
+            elif is_paused and not must_pause:
                 del self._paused[sequence]
                 self._resume(sequence)
 
@@ -154,7 +154,7 @@ class DecodingBatch:
             self.greedy.add(sequence.rows[0], sequence.search)
 
     def count_rows(self, stats: StepStats) -> None:
-        """Record how many rows the next forward decodes, and how many reserved rows beams do not use yet."""
+        """Record how many rows the next forward decodes, and how many of the reserved rows no beam uses yet."""
         allocator = self._allocator
         num_reserved = allocator.num_reserved
         stats.num_rows = allocator.num_occupied if self._limits.skips_free_rows else allocator.end
@@ -174,12 +174,12 @@ class DecodingBatch:
     def forward(self, max_steps: int, stop: StopCondition, stats: StepStats) -> StepOutput:
         """Decode the selected sequences in one call of the runner. Raises EngineFailure.
 
-        max_steps: the most steps of the call. stop: the condition that ends it earlier. stats: its counts of steps are
-        set.
+        max_steps: the maximum number of steps of the call. stop: the condition that ends the call earlier. stats: gets
+        the numbers of steps.
         """
         step = self._next_input(max_steps, stop)
         stats.num_steps = step.num_steps
-        # The first step of a beam decodes one of its rows.
+        # The first step of a beam decodes one row, because the beam has one hypothesis then.
         stats.num_spared_row_steps = sum(
             one.num_reserved_rows - 1 for one in self._on_runner if not one.length
         )
@@ -264,7 +264,7 @@ class DecodingBatch:
                 if not self._restart_if_bad(sequence, stats):
                     yield sequence
                 elif not sequence.has_looped:
-                    continue  # `_restart_if_bad` has set its rows
+                    continue  # it restarts with the whole vocabulary, and `_restart_if_bad` has set its rows
             search = sequence.search
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
                 branching.append(sequence)
@@ -272,18 +272,18 @@ class DecodingBatch:
             self._move_rows(branching)
 
     def _restart_if_bad(self, sequence: Sequence, stats: StepStats) -> bool:
-        """Restart a search that has looped, or whose result among its shortlist is bad. Returns whether it does.
+        """Restart a search that has looped, or whose result among its shortlist is bad. Returns whether it restarts.
 
         The second attempt takes the whole vocabulary.
         """
-        least = self._limits.min_log_probability
+        min_mean = self._limits.min_log_probability
         if sequence.search.has_looped:
             self.remove(sequence)
             sequence.restart_guarded()
             self._restrict([sequence])
             stats.num_looped += 1
             return True
-        if least is None or sequence.shortlist is None or sequence.mean_log_probability() >= least:
+        if min_mean is None or sequence.shortlist is None or sequence.mean_log_probability() >= min_mean:
             return False
         self.remove(sequence)
         self._allocator.keep_first(sequence)
@@ -296,7 +296,8 @@ class DecodingBatch:
     def _move_rows(self, branching: list[Sequence]) -> None:
         """Give each hypothesis' row its parent's cache, then offload beams where possible.
 
-        branching: running sequences that have, or will have, several rows.
+        branching: running sequences that have, or will have, several rows. `reorder` copies caches among the rows that
+        a sequence holds, and `copy_rows` to new rows.
         """
         reorders, spreads = RowCopies(), RowCopies()
         for sequence in branching:

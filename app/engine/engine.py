@@ -380,5 +380,5 @@ class Engine:
 
 
 def _streams(options: DecodingOptions, on_tokens: OnTokens | SentTokens | None) -> bool:
-    """Return whether tokens are streamed: a beam's best hypothesis is known at its end only."""
+    """Return whether tokens are streamed. A beam's are not, because its best hypothesis is unknown until its end."""
     return on_tokens is not None and options.beam_size == 1

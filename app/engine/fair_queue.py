@@ -16,9 +16,9 @@ class FairQueue:
     """Callers take turns, each caller's requests take turns, and a request's sequences are taken in order.
 
     So a request of 128 sentences never blocks a request of one sentence, of any caller. After its turn, a caller or
-    request goes to the end of its queue, and a new one begins at the end. Let at most c callers wait, and let one of
-    them have at most r requests. The i-th sequence of a request of this caller is taken after at most i * r * c - 1
-    others.
+    request goes to the end of its queue, and a new caller or request begins at the end. Let at most c callers wait, and
+    let one of them have at most r requests. The i-th sequence of a request of this caller is taken after at most
+    i * r * c - 1 others.
 
     A sequence that several requests wait for is in the queue of each, and is taken once. A request that decodes
     sentences a second time is moved to the front until one of its sequences is taken. Each such move adds one to the

@@ -1,4 +1,4 @@
-"""The engine's limits, their check against the model's, and the check of one sentence's options."""
+"""The engine's limits, their check against the model's limits, and the check of one sentence's options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EngineLimits:
     stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
     max_consecutive_failures: failed forwards in a row after which a worker ends. A forward counts if every sentence in
         it fails. It does not count if its sentences are divided and tried again. If all sentences that a step encodes
-        fail, each of them counts as a forward.
+        fail, each of them counts as a failed forward.
     """
 
     max_pending_sentences: int = 2048
@@ -83,7 +83,10 @@ def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits:
 
 
 def _check_start(options: DecodingOptions, limits: Limits) -> None:
-    """Raise InvalidRequest for a start_id out of range, and unless exactly one of sentence and model has a start."""
+    """Raise InvalidRequest for a start_id that is out of range, or missing, or set although the model has its own.
+
+    A model with a prefill_id needs a start_id. Any other model has its own start token.
+    """
     if options.start_id is not None:
         check_range("start_id", options.start_id, (0, limits.vocab_size - 1), unit=" (an id)")
     if (options.start_id is None) != (limits.prefill_id is None):

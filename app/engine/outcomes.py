@@ -43,7 +43,7 @@ class Outcomes:
         self._reporter.add_ended(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """End a sequence without an outcome, because its callers no longer want one."""
+        """Stop a sequence and free its rows. A cancelled sequence is released without an outcome."""
         self._batch.remove(sequence)
         self._scheduler.end(sequence)
 
@@ -64,8 +64,8 @@ class Outcomes:
     def fail_invalid(self, invalid: list[Sequence], num_decoded: int, stats: StepStats) -> None:
         """Fail the sequences without scores after a call that decoded num_decoded sequences.
 
-        If no sequence has scores, the forward counts as failed. Raises EngineFailure after max_consecutive_failures of
-        these in a row.
+        If no sequence has scores, the forward counts as failed. Raises EngineFailure after max_consecutive_failures
+        failed forwards in a row.
         """
         for sequence in invalid:
             self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
@@ -77,10 +77,10 @@ class Outcomes:
     def fail_encodings(
         self, failures: Iterable[tuple[Sequence, EngineFailure]], num_encoded: int, stats: StepStats
     ) -> None:
-        """Fail sequences whose encoding has failed alone, of num_encoded.
+        """Fail the sequences whose encoding failed even alone. num_encoded: how many sequences were to be encoded.
 
-        If all have failed, each counts as a failed forward. Otherwise the encoder works, and the cause is in these
-        sequences. Raises EngineFailure after max_consecutive_failures of these in a row.
+        If all have failed, each counts as a failed forward. Otherwise the encoder works, and the cause is in the
+        sequences that failed. Raises EngineFailure after max_consecutive_failures failed forwards in a row.
         """
         errors = dict(failures)
         for sequence, error in errors.items():
@@ -90,7 +90,7 @@ class Outcomes:
                 self._count_failed_forward()
 
     def recover(self, error: EngineFailure, stats: StepStats) -> None:
-        """Restart all running sequences after a failed call, or fail the only one.
+        """Restart all running sequences after a failed call. If only one sequence runs, fail it.
 
         Raises EngineFailure after max_consecutive_failures failed forwards in a row.
         """

@@ -6,8 +6,8 @@ from collections import Counter
 
 from app.engine.worker import Worker
 
-# Rows up to which one worker with all threads is faster than two that share them. Smaller: few sentences are split
-# between workers, and each reads all weights. Larger: the other workers stay idle too long.
+# Rows up to which one worker with all threads is faster than two workers that share them. Smaller: few sentences are
+# split between workers, and each worker reads all weights. Larger: the other workers stay idle too long.
 FEW_ROWS = 32
 
 
@@ -28,7 +28,7 @@ class Placement:
         self._num_rows[worker] = 0
 
     def remove_worker(self, worker: Worker) -> None:
-        """Remove a worker and the counts of its sentences, if it takes sentences."""
+        """Remove a worker and the counts of its sentences. A worker that was removed before is ignored."""
         self._num_rows.pop(worker, None)
         for owner in [owner for owner in self._rows_of_callers if owner[0] is worker]:
             del self._rows_of_callers[owner]

@@ -12,7 +12,8 @@ from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenDelta
 
-# The most steps whose statistics are held back. Larger: metrics are later. Smaller: the event loop wakes more often.
+# The maximum number of steps whose statistics are held back. Larger: metrics are later. Smaller: the event loop wakes
+# more often.
 MAX_UNREPORTED_STEPS = 32
 
 

@@ -3,9 +3,9 @@
 A sequence reserves the rows of its whole beam when it is admitted. It occupies one of them until its first step has
 spread the beam. A beam that is offloaded to the runner occupies all of its rows before the first step.
 
-Occupied rows are 0..end-1 except for holes, which ended sequences and beams that become narrower leave. New sequences
-and spreading beams take the lowest holes first. `compact` moves the last rows into the remaining holes, so that no
-holes are decoded.
+Each of the rows 0..end-1 is occupied or a hole. A sequence that ends leaves holes, and so does a beam that becomes
+narrower. New sequences and spreading beams take the lowest holes first. `compact` moves the last rows into the
+remaining holes, so that no holes are decoded.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
 
-# Entries of the cache of row assignments. Smaller: more assignments are computed again. Larger: it takes more memory. A
-# beam of 4 has 256 assignments. Those of a beam of 8 seldom repeat.
+# Entries of the cache of row assignments. Smaller: more assignments are computed again. Larger: the cache takes more
+# memory. A beam of 4 has 256 different assignments. The assignments of a beam of 8 seldom repeat.
 MAX_ASSIGNMENTS = 1024
 
 
@@ -156,9 +156,10 @@ class RowAllocator:
     def follow_parents(self, sequence: Sequence, *, reorders: RowCopies, spreads: RowCopies) -> None:
         """Give each live hypothesis of a search a row that holds its parent's cache after the copies.
 
-        A parent's first child stays in the parent's row. Another child overwrites the row of a dead hypothesis, which
-        has the same cross-attention cache already, or takes a new row. reorders: gets the copies to rows of dead
-        hypotheses. spreads: gets the copies to new rows.
+        A parent's first child stays in the parent's row. Another child overwrites the row of a dead hypothesis (one
+        that no child continues), because this row has the same cross-attention cache already. Without such a row the
+        child takes a new row. reorders: gets the copies to rows of dead hypotheses. spreads: gets the copies to new
+        rows.
         """
         before, length = sequence.rows, sequence.length
         assignment = _assign_rows(tuple(sequence.search.parents), len(before))

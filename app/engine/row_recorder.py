@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from app.engine.sequence import Sequence, SequenceResult
 
-# The most sentences of one recording. Larger: a recording of a busy server takes more memory, 250 bytes a sentence.
+# The maximum number of sentences in one recording. Larger: a recording of a busy server takes more memory, 250 bytes a
+# sentence.
 MAX_SPANS = 100_000
 
 

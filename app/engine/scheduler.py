@@ -11,11 +11,11 @@ holds no rows may take any free ones. A caller at its limit is skipped. If the f
 does not fit, no other sequence is admitted before it, so narrow beams cannot starve a wide one. A sequence holds its
 rows for at most as many steps as its target is long, and not past its deadline.
 
-Bound on waiting, if no forward fails, no rows pause and no rows are kept for later callers. With R rows, beams of at
-most B rows and targets of at most T subwords, at least floor(R / B) sequences are admitted in every T + 1 steps (or all
-that wait), or one a step if the encoding budget allows no more. A sequence that is restarted counts its steps again. If
-at most W sequences are admitted before a sequence (`FairQueue` bounds W), then it is admitted within
-(W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+Bound on waiting, if no forward fails, no rows pause and no rows are kept for later callers. Let there be R rows, beams
+of at most B rows and targets of at most T subwords. Then at least floor(R / B) sequences (or all that wait) are
+admitted in every T + 1 steps. If the encoding budget allows fewer, at least one is admitted in each step. A sequence
+that is restarted counts its steps again. If at most W sequences are admitted before a sequence (`FairQueue` bounds W),
+then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
 from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and
@@ -38,8 +38,8 @@ class Scheduler:
 
     running: sequences that hold rows, in order of admission (a dict's keys, for removal in constant time).
     num_held_rows: the number of reserved rows of each caller that holds any.
-    stopped_at_budget: a larger encoding budget would have admitted more sequences in the last step; True also while
-        sequences are retried.
+    stopped_at_budget: whether a larger encoding budget would have admitted more sequences in the last step; True also
+        while sequences are retried.
     """
 
     def __init__(self, num_rows: int, max_encode_tokens: int, *, num_kept_rows: int = 0) -> None:

@@ -69,7 +69,7 @@ class Sequence:
         advanced and `rows` are in no order.
     length: columns that the self-attention cache of each of its rows holds. For a plain greedy search, `GreedyRows` has
         them, and `length` is set only when rows are moved.
-    ancestry: the parent of each hypothesis, for the step that spread its beam and for each later step.
+    ancestry: a tuple for the step that spread its beam and for each later step: the parent of each hypothesis.
     num_steps: decoder steps so far; those of a plain greedy search are added at its end.
     admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.
     has_looped: whether the loop guard ended its first attempt.
@@ -108,7 +108,7 @@ class Sequence:
 
     @property
     def shortlist(self) -> int | None:
-        """The number of the table whose subwords its search chooses among; None: the whole vocabulary."""
+        """Which of the shortlist tables its search takes, counted from 0; None: the whole vocabulary."""
         options = self.search.options
         return options.shortlist if uses_shortlist(options) else None
 
@@ -153,7 +153,7 @@ class Sequence:
         return 0
 
     def mean_log_probability(self) -> float:
-        """Return the mean log-probability of a token of the best hypothesis. Requires that the search is done."""
+        """Return the best hypothesis' mean log-probability per token. Requires that the search is done."""
         best = self.search.hypotheses()[0]
         return best.log_probability / max(1, len(best.token_log_probabilities))
 

@@ -4,7 +4,8 @@ A row-step is one row decoded for one step. A sentence costs the rows of its bea
 measured:
 
 - decoder steps for each source subword: from every sequence that ends with a result;
-- row-steps a second: from steps without paused rows after which sequences still wait, since the rows are then full.
+- row-steps a second: from the steps that paused no rows and after which sequences still wait. In such a step the rows
+  are full.
 
 A sequence that is decoded a second time adds steps but no subwords, because the first decoding has counted them. While
 no step with full rows is recent, the speed is that of the golden sentences and the warm-up.

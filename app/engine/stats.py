@@ -13,11 +13,12 @@ class StepStats:
     num_rows: rows decoded; 0 if no row was decoded. num_steps: decoder steps of the call.
     num_spared_row_steps: how many of num_rows * num_steps were not decoded: those after a row's end, and those of a
         beam's further rows in its first step.
-    num_idle_rows: rows reserved for beams that have not spread yet, so not decoded.
+    num_idle_rows: rows reserved for the decoded sequences, minus num_rows. A beam that has not spread yet decodes fewer
+        rows than are reserved for it.
     num_wasted_rows: rows decoded without use: holes left open for a new beam, and rows of sequences that were cancelled
         during the call.
-    num_waiting: sequences that wait after the step. num_rows_in_use: rows reserved by running sequences after it.
-    num_paused: sequences that hold rows and were not decoded, because another caller's were decoded alone.
+    num_waiting: sequences that wait after the step. num_rows_in_use: rows reserved after the step.
+    num_paused: sequences that hold rows and were not decoded, because other callers' sequences were decoded alone.
     num_admitted: sequences encoded. num_encode_tokens: their subwords, without padding.
     num_finished, num_failed, num_expired: sequences that ended in this step.
     num_retried: sequences that are tried again because a forward or an encoding that they shared has failed.
@@ -96,7 +97,10 @@ class Health:
 
     @classmethod
     def joint(cls, parts: Sequence[Health]) -> Health:
-        """Return the health of several engines as one: sums, and the worst of each. Without engines: healthy."""
+        """Return the health of several engines as one. Without engines it is healthy.
+
+        Counts are summed, and the workers are listed together. Of every other field the worst value counts.
+        """
         waits = [part.drain_time_s for part in parts if part.drain_time_s is not None]
         return cls(
             is_alive=all(part.is_alive for part in parts),

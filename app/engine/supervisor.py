@@ -65,7 +65,7 @@ class SupervisedPool(Protocol):
     """What the supervisor needs of a pool of workers."""
 
     def add_worker(self, number: int, worker: Worker) -> None:
-        """Use a new worker. number: that of the dead worker."""
+        """Use a new worker. number: the number within the engine that the dead worker had."""
 
     def give_up_worker(self, *, ends_engine: bool) -> None:
         """Continue without the dead worker. End if `ends_engine`, or if no worker is left or being started."""
@@ -83,7 +83,7 @@ class Supervisor:
         self._pool = pool
         self._restarts = restarts
         self._first_worker = first_worker
-        self._starting: set[int] = set()  # numbers of the workers that are being started
+        self._starting: set[int] = set()  # numbers within the engine
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_active = False
 
@@ -121,10 +121,10 @@ class Supervisor:
             try:
                 worker = await _loaded(restarts.start(dead))
             except (BundleError, SettingsError) as error:
-                _report(worker_number, error)
+                _log_failed_start(worker_number, error)
                 break
             except Exception as error:  # noqa: BLE001 - another start may succeed
-                _report(worker_number, error)
+                _log_failed_start(worker_number, error)
                 await asyncio.sleep(RETRY_DELAY_S)
                 ends_engine = not restarts.budget.take()
         self._starting.discard(number)
@@ -149,7 +149,7 @@ async def _loaded(starting: asyncio.Future[Worker]) -> Worker:
         raise
 
 
-def _report(worker: int, error: Exception) -> None:
+def _log_failed_start(worker: int, error: Exception) -> None:
     """Log a start that failed. worker: the number of the worker, as in the metrics."""
     fields: dict[str, Field] = {"worker": worker, "problem": str(error) or type(error).__name__}
     log_event(logger, logging.ERROR, "engine_process_not_restarted", fields=fields)

@@ -73,7 +73,8 @@ class SentTokens:
     def __init__(self, on_tokens: OnTokens) -> None:
         self._on_tokens = on_tokens
         self._sent: list[int] = []
-        # The tokens since the restart. None before a restart, and again once they differ from those sent or are more.
+        # The tokens since the restart. None before a restart, and None again once they differ from those sent, or are
+        # more than those.
         self._again: list[int] | None = None
 
     def restart(self) -> None:

@@ -57,7 +57,7 @@ class WorkerPool:
         first_worker: int,
     ) -> None:
         """restarts, first_worker: as in `Engine`."""
-        self._workers = dict(enumerate(workers))  # by number, without those that have died
+        self._workers = dict(enumerate(workers))  # by number within the engine, without those that have died
         self._owner = owner
         self._settings = settings
         self._first_worker = first_worker

@@ -25,7 +25,7 @@ from app.files.reading import read_file
 
 # Added to the process's niceness, so that the event loop and the engine's processes have priority.
 NICENESS = 5
-# The most open files, more than a worker needs. A reader that opens many files fails.
+# The maximum number of open files. A worker needs fewer. A reader that opens more fails.
 MAX_OPEN_FILES = 16
 # A worker whose peak memory exceeds this ends after its response, so that the memory returns to the system.
 MAX_REUSED_KIB = 64 * 1024
@@ -81,7 +81,7 @@ def extend_cpu_limit(seconds: int) -> None:
 
 
 def peak_kib() -> int:
-    """The peak memory of this process in KiB. `ru_maxrss` would be at least that of the server, which started it."""
+    """The peak memory of this process in KiB. `ru_maxrss` would include the peak of the server, which started it."""
     for line in Path("/proc/self/status").read_text("ascii").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])

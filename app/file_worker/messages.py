@@ -14,7 +14,7 @@ class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
     """The limits of one worker.
 
     memory_bytes: address space. cpu_s: whole seconds of CPU time to read or to write one file. part_characters: the
-    most characters of a text that is not split.
+    maximum number of characters of a text that is not split.
     """
 
     memory_bytes: int

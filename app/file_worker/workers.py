@@ -92,11 +92,11 @@ class FileWorkers:
     ) -> list[messages.TextUnit]:
         """The texts to translate, in reading order, split into parts that fit into one request.
 
-        share: the caller whose turn it takes; see `Requester`. timeout_s: seconds after which the worker is killed; the
-        wait for a free worker counts. A cancellation kills the worker, too. Raises InvalidRequest for a malformed file,
-        with its line or entry, and for a file above `FileLimits`. Raises PayloadTooLarge for a file that needs more
-        memory or CPU time than `limits` allows. Raises DeadlineExceeded, NotReady, and EngineFailure for a bug of the
-        reader.
+        share: the name by which callers take turns; see `Requester`. timeout_s: seconds after which the worker is
+        killed; the wait for a free worker counts. A cancellation kills the worker, too. Raises InvalidRequest for a
+        malformed file, with its line or entry, and for a file above `FileLimits`. Raises PayloadTooLarge for a file
+        that needs more memory or CPU time than `limits` allows. Raises DeadlineExceeded, NotReady, and EngineFailure
+        for a bug of the reader.
         """
         answer = await self._ask(messages.ReadRequest(content, file_format), share, timeout_s)
         assert isinstance(answer, messages.ReadResult)
@@ -114,7 +114,7 @@ class FileWorkers:
     ) -> bytes:
         """The file with one translation for each text of `read`. Raises as `read` does.
 
-        gap: what separates the translations of two parts of a text that nothing separates.
+        gap: what is written between the translations of two parts of a text that no white space separates.
         """
         message = messages.WriteRequest(content, file_format, translations, gap)
         answer = await self._ask(message, share, timeout_s)

@@ -52,7 +52,7 @@ class _TextEntry:
 
 @dataclass(frozen=True)
 class DocxFile:
-    """A parsed document. Only entries with text are kept unpacked; the others are copied when it is written."""
+    """A parsed document. parts: the entries with text, by name. All other entries stay packed in `data`."""
 
     data: bytes
     parts: Mapping[str, _TextEntry]
@@ -182,7 +182,7 @@ def _targets(
 ) -> list[str] | None:
     """The names of the entries that relationships of this kind name; None without an entry of relationships.
 
-    folder: the one that the names are relative to. Raises FileError, or one of _BROKEN.
+    folder: the folder that the names are relative to. Raises FileError, or one of _BROKEN.
     """
     if entry not in archive.namelist():
         return None
@@ -197,7 +197,7 @@ def _targets(
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:
     """Unpack an entry up to its declared size, and verify its checksum. Raises one of _BROKEN.
 
-    Without a size, read() would also unpack what exceeds it.
+    read() without an argument would also unpack the bytes beyond the declared size.
     """
     with archive.open(info) as entry:
         return entry.read(info.file_size)
@@ -231,7 +231,7 @@ def _elements(root: Node) -> Iterator[Node]:
 def _rendered(node: Node, changed: Mapping[int, _Changed]) -> str:
     """A node's XML, in which the changed paragraphs are replaced, nested ones too.
 
-    The function is recursive; `read_tree` limits the depth of the tree. changed: by the id() of the paragraph's node.
+    The function is recursive; `read_tree` limits the depth of the tree. changed: by the id() of each paragraph's node.
     """
     if id(node) in changed:
         paragraph, pieces = changed[id(node)]

@@ -1,4 +1,4 @@
-"""Field characters of a Word paragraph: runs and tracked changes are divided so that each field character is alone."""
+"""Divides runs and tracked changes of a Word paragraph so that each field character is in a run of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _has_whole_fields(node: Node) -> bool:
 
 
 def _divided(node: Node) -> list[Node]:
-    """Elements like this one, with its properties, that contain one field character each, or none."""
+    """Elements like this one, with its properties. Each contains one field character, or only other content."""
     properties = [child for child in node.nodes if child.name == "w:rPr"]
     contents = [child for child in node.nodes if child.name != "w:rPr"]
     is_outer = node.name in TRACKED
@@ -56,7 +56,7 @@ def _divided(node: Node) -> list[Node]:
 
 
 def field_character(node: Node) -> str | None:
-    """The kind of the field character that is the node's only content: begin, separate or end. None for others."""
+    """The kind of the field character that is the node's only content: begin, separate or end. None for other nodes."""
     return _kind(_only_content(_only_content(node, TRACKED), {"w:r"}))
 
 

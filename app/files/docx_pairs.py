@@ -1,8 +1,12 @@
 """Pairs of marks in a paragraph of a Word document that may overlap: fields, and ranges such as bookmarks.
 
-Elements nest. A field whose start and end are in different elements cannot be an element of the translation, nor can a
-range that overlaps an element, also that of a field. Of two ranges that overlap, only the one that ends last can. The
-start and the end of a field or range that cannot be an element are points.
+A pair can become an element of the translation only if it nests with the other elements:
+
+- A field cannot be an element if its start and its end are in different elements of the document.
+- A range cannot be an element if it overlaps an element of the document, or a field that is an element.
+- Of two ranges that overlap, only the range that ends last can be an element.
+
+The start and the end of a field or range that cannot be an element become points, which are marks without a partner.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ RANGE = "range "
 
 
 def unpaired(items: Sequence[object]) -> Set[int]:
-    """The indices of those marks of fields and ranges among the items that do not nest. A pair of elements nests."""
+    """The indices of the marks of fields and ranges that do not nest. The marks of elements always nest."""
     fields = _unpaired(items, 1, frozenset())
     return fields | _unpaired(items, 2, fields)
 
@@ -34,8 +38,10 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
     closed = set(start_of.values())
     # The open marks of this rank, for each open pair of a lower rank. A mark that is never closed is left out.
     opened: list[list[int]] = [[]]
-    overlapping: set[int] = set()  # those that were closed while another mark or a pair was open in them
-    found: set[int] = set()
+    overlapping: set[int] = (
+        set()
+    )  # starts of pairs that were closed while another mark or pair was open in them
+    alone: set[int] = set()
     for index, item in enumerate(items):
         if not isinstance(item, Mark) or item.kind not in {MarkKind.OPEN, MarkKind.CLOSE} or index in points:
             continue
@@ -46,7 +52,7 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
             else:
                 opened.pop()
         elif _rank(item.name) == rank:
-            found.add(index)
+            alone.add(index)
             if index in closed:
                 opened[-1].append(index)
             elif index in start_of:
@@ -54,14 +60,14 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
                 while innermost and innermost[-1] in overlapping:
                     innermost.pop()
                 if innermost and innermost[-1] == start:
-                    found -= {innermost.pop(), index}
+                    alone -= {innermost.pop(), index}
                 else:
                     overlapping.add(start)
-    return found
+    return alone
 
 
 def _starts(items: Sequence[object], rank: int) -> dict[int, int]:
-    """For the index of each end of this rank, that of its start: the last one of its name that is still open."""
+    """Map the index of each end of this rank to the index of its start: the last open start of the same name."""
     opened: dict[str, list[int]] = {}
     found: dict[int, int] = {}
     for index, item in enumerate(items):
@@ -74,6 +80,7 @@ def _starts(items: Sequence[object], rank: int) -> dict[int, int]:
 
 
 def _rank(name: str) -> int:
+    """0 for an element of the document, 1 for a field, 2 for a range. A pair must nest with pairs of lower ranks."""
     if name.startswith(RANGE):
         return 2
     return 1 if name == FIELD else 0

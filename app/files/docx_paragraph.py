@@ -3,7 +3,7 @@
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
 in the paragraph's commonest style has no marks. Text in another style, in a link, in a field, in a bookmark or in the
 range of a comment is between a pair of marks. An inline object, such as a picture or a footnote reference, is one mark.
-So is a blank to fill in: a field or a content control whose text has only spaces.
+A blank to fill in is one mark, too: a field or a content control whose text has only spaces.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
 _FIELDS = frozenset({FIELD, "w:fldSimple"})
-# Marks whose text often has a style of its own, such as that of links.
+# Marks whose text often has a style of its own, such as the style of links.
 _STYLED = _FIELDS | {"w:hyperlink"}
-# Marks that a reader of the document may fill in.
+# Marks around text that a reader of the document may fill in.
 _FILLED = _FIELDS | {"w:sdt"}
 # The start or the end of a bookmark, of a comment's range and the like.
 _RANGE = re.compile(r"(w:\w+)(Start|End)")
@@ -119,7 +119,7 @@ class Paragraph:
 
 
 def preserves_space(node: Node, *, default: bool) -> bool:
-    """Whether an element's attribute says that white space at the ends of its text counts. default: without it."""
+    """Whether white space at the ends of an element's text counts. default: the answer without the attribute."""
     match = _SPACE.search(node.opening)
     return match[1] == "preserve" if match else default
 
@@ -143,7 +143,8 @@ class _ParagraphReader:
     def __init__(self, *, preserved: bool) -> None:
         self._preserved = preserved
         self._items: list[_Text | Mark[Raw]] = []
-        self._code: list[Node] | None = None  # a field's code so far; None outside of a code
+        # The nodes read so far of a field's code, which precedes its result; None outside of a code.
+        self._code: list[Node] | None = None
         self._num_fields = 0  # fields that began in this code and have not ended
 
     @property
@@ -235,7 +236,8 @@ class _ParagraphReader:
     def _field(self, part: Node, kind: str) -> None:
         """Read a field character. The field's code, with the fields nested in it, becomes its opening mark.
 
-        part: its run, or the tracked change around it. kind: begin, separate (before the result) or end.
+        part: the run with the field character, or the tracked change around the run. kind: begin, separate (before the
+        result) or end.
         """
         if self._code is None:
             if kind == "begin":
@@ -270,7 +272,7 @@ def _object(node: Node) -> Mark[Raw]:
 
 
 def _as_point(item: _Text | Mark[Raw]) -> _Text | Mark[Raw]:
-    """The mark as a point."""
+    """The item; a mark becomes a point."""
     return Mark(MarkKind.POINT, item.raw, item.name) if isinstance(item, Mark) else item
 
 
@@ -346,7 +348,7 @@ def _with_blanks(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Te
 
 
 def _plain(raw: str) -> str:
-    """The text of an element without elements. raw: its XML."""
+    """The text of an element that contains no other element. raw: the XML between its tags."""
     parts: list[str] = []
     done = 0
     for match in _NOT_TEXT.finditer(raw):

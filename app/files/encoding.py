@@ -52,7 +52,7 @@ _MORE_ALIASES = {
 }
 _PREFIX = re.compile(r"\A(?:x_)+")
 _ISO_8859 = re.compile(r"\Aiso8859(?=\d)")
-# In HTML, these names mean a larger encoding. If a file cannot be decoded from it without loss, the next one is tried.
+# In HTML, each name means the encodings at its right. They are tried in order until one decodes the file without loss.
 _IN_HTML = {
     "ascii": ("cp1252",),
     "big5": ("big5hkscs", "big5"),
@@ -67,7 +67,7 @@ _IN_HTML = {
     "tis_620": ("cp874",),
 }
 # Windows encodings as the Encoding standard defines them: bytes from 0x80 to 0x9F without a character are control
-# characters, which Python's codecs lack. A codec of HTML has this suffix.
+# characters, which Python's codecs lack. The name of a codec with these control characters has this suffix.
 _OF_HTML = "_of_html"
 _WINDOWS = re.compile(r"cp(?:874|125\d)")
 _BREAK = re.compile(r"\r\n|\n|\r")
@@ -121,11 +121,11 @@ class Decoded:
 
 
 def decode(data: bytes, declared: str | None = None, *, is_html: bool = False) -> Decoded:
-    """Decode a file. declared: the encoding it names; None for UTF-8. is_html: whether the name is one in HTML.
+    """Decode a file. declared: the encoding it names; None for UTF-8. is_html: whether the file is HTML.
 
     Raises FileError, with the line of the first invalid byte if there is one.
     """
-    # First, because the mark of UTF-32-LE begins with that of UTF-16-LE.
+    # First, because the mark of UTF-32-LE begins with the mark of UTF-16-LE.
     if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise FileError("the file is UTF-32; convert it to UTF-8")
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -162,7 +162,7 @@ def _text(data: bytes, encoding: str, first_byte: int = 1) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        # Decoded, because in UTF-16 a newline's byte is also a part of other characters.
+        # Count the lines of the decoded text: in UTF-16 a newline's byte is also a part of other characters.
         line = last_line(data[: error.start].decode(encoding, "replace"))
         raise FileError(
             f"line {line} is not {_shown(encoding).upper()} (byte {error.start + first_byte} of the file)"

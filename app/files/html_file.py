@@ -51,7 +51,7 @@ def _declared_encoding(data: bytes) -> str | None:
 
 
 def html_slots(text: str, start: int) -> Iterator[Slot]:
-    """Yield the slots of HTML text that begins at `start`, in order."""
+    """Yield the slots of HTML text, in order. start: the offset of the text's beginning."""
     block: list[Part] = []
     for part in html_parts(text):
         if part.kind != "boundary":
@@ -64,7 +64,7 @@ def html_slots(text: str, start: int) -> Iterator[Slot]:
 
 
 def _slot(block: Sequence[Part], start: int) -> Iterator[Slot]:
-    """Yield the slot of a block that begins at `start`, if it has text to translate."""
+    """Yield the slot of a block, if it has text to translate. start: the offset of the block's beginning."""
     raw = "".join(part.raw for part in block)
     body = raw.strip()
     if any(part.kind == "text" and _has_letter(part.raw) for part in block) and is_translatable(body):
@@ -74,7 +74,10 @@ def _slot(block: Sequence[Part], start: int) -> Iterator[Slot]:
 
 
 def _as_fragment(part: Part) -> str:
-    """A part as it is written outside of its element: the text of a title needs references for its tags."""
+    """A part as it is written outside of its element.
+
+    In a title `<b>` is text, and its `<` becomes a reference. Elsewhere `<b>` would be markup.
+    """
     return _MARKUP_IN_TEXT.sub("&lt;", part.raw) if part.kind == "text" and "<" in part.raw else part.raw
 
 

@@ -38,7 +38,8 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 class InlineMark(NamedTuple):
     """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name.
 
-    named: what a translated block may have in its place, to name a link's definition; else empty.
+    named_end: for the end of a link whose text is also the name of the link's definition: an end with that name
+        (`][name]`). A translated block has it instead, if the text is translated. Empty for other marks.
     is_untouched: whether it begins an HTML element whose content is not translated.
     """
 
@@ -46,7 +47,7 @@ class InlineMark(NamedTuple):
     end: int
     kind: MarkKind
     name: str = ""
-    named: str = ""
+    named_end: str = ""
     is_untouched: bool = False
 
 
@@ -124,10 +125,10 @@ class InlineParser:
         elif name == "link":
             # In `[text]` and `[text][]`, the text is also the name of the link's definition, which keeps its name.
             is_name = state.src[label_end:end] in {"]", "][]"}
-            named = f"][{' '.join(state.src[start + 1 : label_end].split())}]" if is_name else ""
+            named_end = f"][{' '.join(state.src[start + 1 : label_end].split())}]" if is_name else ""
             self._marks += (
                 InlineMark(start, start + 1, MarkKind.OPEN, "link"),
-                InlineMark(label_end, end, MarkKind.CLOSE, "link", named),
+                InlineMark(label_end, end, MarkKind.CLOSE, "link", named_end),
             )
         elif name == "escape" and state.tokens[-1].content == raw:
             pass  # a backslash before a letter is text

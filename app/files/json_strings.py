@@ -1,7 +1,7 @@
 """JSON: translates string values. Keys, numbers, order and white space are kept.
 
-A translated string escapes `/`, `<`, `>`, `&` and `'` where the original string did, and characters beyond ASCII if the
-file escapes them all.
+A translated string escapes each of `/`, `<`, `>`, `&` and `'` that the original string escapes, and characters beyond
+ASCII if the file escapes them all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _ESCAPED_SLASH = re.compile(r"(?<!\\)(?>(?:\\\\)*)\\/")
 # An escaped `<`, `>`, `&` or `'`. A page that holds the JSON may need the escape: `</script>` ends a script.
 _ESCAPED_MARKUP = re.compile(r"(?<!\\)(?>(?:\\\\)*)(\\u00(2[67]|3[CcEe]))")
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*)(?P<attributes>\s[^<>]*)?/?>")
-# An attribute with a value. One that follows others without a value has quotes, because `<your value for x=1>` is text.
+# An attribute with a value. If attributes without a value precede it, the value must be in quotes, because
+# `<your value for x=1>` is text.
 _ATTRIBUTE = re.compile(r"(?:\s++[A-Za-z][\w:.-]*+)*?\s++[A-Za-z][\w:.-]*+=[\"']|\s++[A-Za-z][\w:.-]*+=")
 # Elements of HTML whose tag alone is markup. Other names may be variables, as in `Usage: tool <file> <output>`.
 _NAMES_OF_HTML = """
@@ -82,7 +83,7 @@ def text_unit(value: str) -> Unit:
 
 
 def _is_html(text: str) -> bool:
-    """Whether the text has a character reference, or a tag with a name of HTML, an attribute or an end.
+    """Whether the text has a character reference, or a tag with a name of HTML, with an attribute or with an end.
 
     Examples: `&amp;`, `<b>`, `<x y="z">`, `<x/>` and `<x>...</x>`.
     """

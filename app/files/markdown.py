@@ -67,7 +67,7 @@ class _Reader:
                     yield from self._text_slot(content, offsets, environment, kind)
 
     def _html_slots(self, content: str, first: int, end: int) -> Iterator[Slot]:
-        """Yield the slots of a block of HTML. The `>` and the indentation before its lines are no text of it."""
+        """Yield the slots of a block of HTML. The `>` and the indentation before its lines are not part of its text."""
         lines = [line.strip() for line in content.split("\n")[: end - first]]
         found = [self._line_offset(line, number) for number, line in enumerate(lines, start=first)]
         offsets = [offset for offset in found if offset is not None]
@@ -137,7 +137,7 @@ class _Reader:
                 raw = content[piece.start : piece.end]
                 mark_breaks = tuple(islice(remaining, raw.count("\n")))
                 written = in_cell(raw) if is_cell else restored(raw, mark_breaks)
-                pieces.append(Mark(piece.kind, Markup(raw, written, piece.named), piece.name))
+                pieces.append(Mark(piece.kind, Markup(raw, written, piece.named_end), piece.name))
                 continue
             text, raw = (
                 (piece, piece) if isinstance(piece, str) else (piece.text, content[piece.start : piece.end])
@@ -167,7 +167,7 @@ def _written_html(translation: str, breaks: tuple[str, ...]) -> str:
 def _spellings(spelled: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     """The spellings in a block, in order, of each character that has an escape or a reference there.
 
-    A translation has letters and digits of ASCII as they are.
+    Letters and digits of ASCII are left out, so a translation has them without an escape or a reference.
     """
     special = {
         text

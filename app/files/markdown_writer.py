@@ -41,12 +41,12 @@ _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0
 class Markup:
     """Inline markup. content: as the parser sees it. file: with the line breaks and the backslashes of the file.
 
-    named: the end of a link with the name of its definition, if the link's text is that name; else empty.
+    named_end: the end of a link with the name of its definition, if the link's text is that name; else empty.
     """
 
     content: str
     file: str
-    named: str = ""
+    named_end: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,15 @@ class BlockWriter:
     def __call__(self, translation: str) -> str:
         """The block's text with a translation.
 
-        It is written as the source is if the parser then reads it as the translation. Else links get the names of their
-        definitions. If that is not enough, emphasis is moved. At last, characters are escaped.
+        The translation is written with the source's markup if the parser reads it back as the translation. Else links
+        get the names of their definitions. If the parser still reads something else, emphasis is moved, and as the last
+        resort characters are escaped.
         """
         pieces = self.tagged.read(translation)
         if not self.breaks:
             pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
         tried: list[Piece[Markup]] | None = None
-        for change in (joined, _named, _tidied, _flanking):
+        for change in (joined, _with_link_names, _with_trimmed_emphasis, _with_valid_emphasis):
             pieces = change(pieces)
             if pieces == tried:
                 continue
@@ -101,7 +102,7 @@ class BlockWriter:
             if isinstance(piece, Mark) or not (spellings or is_escaped):
                 written.append(piece)
                 continue
-            # The text between its neighbours. The beginning and the end of a block count as white space.
+            # The text with one character of each neighbour. The beginning and the end of a block count as white space.
             padded = f"{_edge(pieces, index - 1, -1)}{piece}{_edge(pieces, index + 1, 0)}"
             spelled = [next(spellings[each]) if each in spellings else each for each in piece]
             if is_escaped:
@@ -222,7 +223,7 @@ def joined(pieces: Iterable[Piece[Markup]]) -> list[Piece[Markup]]:
 
 def _mark(mark: InlineMark, content: str) -> Mark[Markup]:
     raw = content[mark.start : mark.end]
-    return Mark(mark.kind, Markup(raw, raw, mark.named), mark.name)
+    return Mark(mark.kind, Markup(raw, raw, mark.named_end), mark.name)
 
 
 def _is_same(found: Piece[Markup], piece: Piece[Markup]) -> bool:
@@ -233,12 +234,12 @@ def _is_same(found: Piece[Markup], piece: Piece[Markup]) -> bool:
         piece.kind in {found.kind, MarkKind.POINT}
         and found.name == piece.name
         and found.raw.content == piece.raw.content
-        and found.raw.named == piece.raw.named
+        and found.raw.named_end == piece.raw.named_end
     )
 
 
-def _named(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
-    """The pieces with the name of its definition at each link whose text was that name and has changed."""
+def _with_link_names(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
+    """The pieces, in which a link names its definition if the link's text was that name and has changed."""
     named: list[Piece[Markup]] = []
     label: list[str] = []
     for piece in pieces:
@@ -246,14 +247,14 @@ def _named(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
             label.append(piece if isinstance(piece, str) else piece.raw.content)
             named.append(piece)
             continue
-        end = piece.raw.named
+        end = piece.raw.named_end
         is_changed = end and end != f"][{' '.join(''.join(label).split())}]"
         named.append(replace(piece, raw=Markup(end, end)) if is_changed else piece)
         label.clear()
     return named
 
 
-def _tidied(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
+def _with_trimmed_emphasis(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
     """Move white space out of emphasis, because CommonMark allows none at its inner edges."""
     tidied: list[Piece[Markup]] = []
     for piece in pieces:
@@ -274,13 +275,13 @@ def _tidied(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
     return joined(tidied)
 
 
-def _flanking(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
+def _with_valid_emphasis(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
     """The pieces with emphasis that CommonMark accepts beside a letter or digit.
 
     There, a `_` is no emphasis, and an emphasis with punctuation at its inner edge is none (CommonMark 0.31, 6.2).
     """
     marked = _moved_out(list(map(_with_asterisks, pieces)), MarkKind.CLOSE)
-    return _tidied(_moved_out(marked[::-1], MarkKind.OPEN)[::-1])
+    return _with_trimmed_emphasis(_moved_out(marked[::-1], MarkKind.OPEN)[::-1])
 
 
 def _with_asterisks(piece: Piece[Markup]) -> Piece[Markup]:
@@ -291,8 +292,9 @@ def _with_asterisks(piece: Piece[Markup]) -> Piece[Markup]:
 
 
 def _moved_out(pieces: Sequence[Piece[Markup]], kind: MarkKind) -> list[Piece[Markup]]:
-    """Move punctuation out of emphasis if a letter or digit follows. Other markup there gets a space after it.
+    """Move punctuation out of emphasis if a letter or digit follows the emphasis.
 
+    If other markup is at the inner edge of the emphasis, a space is added after the emphasis instead.
     pieces: in reverse order if `kind` is OPEN, so that the outside of a mark always follows it.
     """
     outer_end = 0 if kind is MarkKind.CLOSE else -1
@@ -335,7 +337,7 @@ def _is_emphasis(piece: Piece[Markup], kind: MarkKind) -> bool:
 
 
 def _escaped(pieces: Sequence[Piece[Markup]], *, is_line_start: bool) -> list[Piece[Markup]]:
-    """Escape the block marker at the beginning of each line. is_line_start: whether the first one is escaped too."""
+    """Escape the block marker at the beginning of each line. is_line_start: whether to escape the first line's, too."""
     escaped: list[Piece[Markup]] = []
     for piece in pieces:
         if isinstance(piece, Mark):

@@ -24,9 +24,9 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
     """Split the unit into parts that fit into one request and join to its text.
 
     Plain text is cut after a sentence, else after white space, else anywhere. A part has at most `max_characters`.
-    Markup is cut only after a sentence or white space that is outside all elements. So a part of it may have up to
-    _MAX_UNCUT times as many. Raises FileError for a longer one. A shorter one may still have more sentences than a
-    request may have.
+    Markup is cut only after a sentence or white space that is outside all elements. So a part of markup may have up to
+    _MAX_UNCUT times as many characters. Raises FileError for a longer part. A shorter part may still have more
+    sentences than a request may have.
     """
     if len(unit.text) <= max_characters:
         return [unit]
@@ -43,7 +43,7 @@ def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
 def cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
     """Yield the parts of a text, which join to it. is_text: whether the text has no markup.
 
-    size: the most characters of a part, except of markup that cannot be cut.
+    size: the maximum number of characters of a part. A part of markup that cannot be cut may have more.
     """
     start = sentence = space = 0
     for offset, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
@@ -83,7 +83,7 @@ def join_parts(
 ) -> list[str]:
     """Join the translations of the parts of each unit. Raises ValueError if their number is not that of the parts.
 
-    gap: what follows the translation of a part that does not end with white space, unless it is the last.
+    gap: what is written between the translations of two parts if the first part does not end with white space.
     """
     remaining = iter(translations)
     parts = [[part.text for part in split_unit(unit, max_characters)] for unit in units]

@@ -1,9 +1,9 @@
 """gettext catalogues (.po): fills the `msgstr` of each entry that has no translation.
 
-`msgstr` and `msgstr[0]` get the translation of `msgid`, and the other forms that of `msgid_plural`. If an entry with
-`msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header, comments, flags,
-contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to its source leaves
-`msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none.
+`msgstr` and `msgstr[0]` get the translation of `msgid`. The other forms get the translation of `msgid_plural`. If an
+entry with `msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header,
+comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to
+its source leaves `msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none.
 
 The header declares the encoding. If that encoding lacks a character of a translation, the catalogue is written in
 UTF-8, and its header says so. The `charset=CHARSET` of a template is read as UTF-8, and becomes `UTF-8` if a
@@ -23,13 +23,15 @@ from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translat
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
 _STRING = re.compile(rf'"({INSIDE_QUOTES})"')
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
+# The escapes of neighbouring bytes, in octal or hexadecimal, or another escape.
+_ESCAPE = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+)|\\(.)")
+_BYTE = re.compile(r"\\(?:x([0-9A-Fa-f]+)|([0-7]+))")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b"} | {
     "\f": "\\f",
     "\v": "\\v",
 }
-# The header is the first entry with an empty msgid. The group has its strings.
+# The header is the first entry with an empty msgid. The group matches the strings of its msgstr.
 _HEADER = re.compile(rb'(?<![^\r\n])[ \t]*+msgid(?>(?:\s*+"")+)\s*+msgstr((?>(?:\s*+"[^\r\n]*+)+))')
 # A string may end between any two characters and continue in the next line.
 _BREAK = rb'(?:"\s*+")?'
@@ -38,7 +40,7 @@ _NAME = rb"[A-Za-z0-9_.:-](?:%b[A-Za-z0-9_.:-]){0,39}" % _BREAK
 _CHARSET = re.compile(
     _BREAK.join([*(b"%c" % letter for letter in b"charset="), b"(%b)" % _NAME]), re.IGNORECASE
 )
-# What a template has instead of the name.
+# What a template has instead of the encoding's name.
 _TEMPLATE = "CHARSET"
 
 
@@ -71,7 +73,8 @@ def read_po(data: bytes, limits: FileLimits) -> SlottedText:
     name = re.sub(_BREAK, b"", declared[1]).decode() if declared else None
     decoded = decode(data, None if name == _TEMPLATE else name)
     end = "\r\n" if "\r\n" in decoded.text else "\n"
-    entries = _Reader(decoded.text).entries()
+    # The escapes of a file with a byte order mark are UTF-8, even if the file is UTF-16.
+    entries = _Reader(decoded.text, "utf-8" if decoded.mark else decoded.encoding).entries()
     slots = limits.bounded(slot for entry in entries for slot in _slots(entry, end))
     return SlottedText(decoded.text, slots, _encoder(decoded, is_template=name == _TEMPLATE))
 
@@ -91,13 +94,13 @@ def _in_utf8(data: bytes) -> bytes:
 def _encoder(decoded: Decoded, *, is_template: bool) -> Callable[[str], bytes]:
     """A function that encodes a catalogue as the file is encoded, or in UTF-8 if that encoding lacks a character.
 
-    is_template: whether the header has a place for the encoding instead of its name.
+    is_template: whether the header has CHARSET instead of the encoding's name.
     """
-    in_own = decoded.encoder()
+    encode_as_read = decoded.encoder()
 
     def encode(text: str) -> bytes:
         try:
-            data = in_own(text)
+            data = encode_as_read(text)
         except FileError:
             if decoded.mark or decoded.encoding == "utf-8":
                 raise
@@ -140,8 +143,10 @@ def spelled(text: str, end: str) -> str:
 class _Reader:
     """Parses the lines into entries."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, encoding: str) -> None:
+        """encoding: the encoding of the bytes that escapes stand for."""
         self._text = text
+        self._encoding = encoding
         self._entry = _Entry()
         self._last: _String | None = None
         self._entries: list[_Entry] = []
@@ -170,7 +175,7 @@ class _Reader:
         string = _STRING.match(line, position)
         if string is None or line[string.end() :].strip():
             raise FileError("expected a keyword and a string in quotes")
-        value = unescaped(string[1])
+        value = unescaped(string[1], self._encoding)
         if keyword is None:
             if self._last is None:
                 raise FileError("a string without a keyword")
@@ -181,7 +186,7 @@ class _Reader:
         self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0, self._last)
 
     def _assign(self, keyword: str, index: int, string: _String) -> None:
-        """Add a keyword's string to the current entry, or begin the next entry. index: that of a msgstr, else 0."""
+        """Add a keyword's string to the current entry, or begin the next entry. index: of a msgstr; else 0."""
         if keyword in {"msgctxt", "msgid"} and self._entry.source is not None:
             self._entries.append(self._entry)
             self._entry = _Entry()
@@ -198,15 +203,20 @@ class _Reader:
             self._entry.targets[index] = string
 
 
-def unescaped(text: str) -> str:
-    """The value of an escaped string."""
+def unescaped(text: str, encoding: str) -> str:
+    """The value of an escaped string. An escape in octal or hexadecimal is a byte in the encoding. Raises FileError."""
 
     def meaning(match: re.Match[str]) -> str:
-        escape = match[1]
-        if escape[0] in "01234567":
-            return chr(int(escape, 8))
-        if escape[0] == "x" and len(escape) > 1:
-            return chr(int(escape[1:], 16))
-        return _ESCAPES.get(escape, escape)
+        if match[2]:
+            return _ESCAPES.get(match[2], match[2])
+        # As in gettext, only the lowest eight bits of an octal number count.
+        found = bytes(
+            int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF
+            for hexadecimal, octal in _BYTE.findall(match[1])
+        )
+        try:
+            return found.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise FileError(f"the escaped bytes are not {encoding.upper()}") from error
 
     return _ESCAPE.sub(meaning, text)

@@ -3,7 +3,7 @@
 The tags of a cue are marks. A cue of several lines is one running text, unless a line begins with a dash. A translation
 with fewer lines than the cue is broken into as many lines as the cue has, of similar length, if it has enough words.
 
-A blank line ends a cue. A line with times begins the next cue, also without a blank line before it.
+A blank line ends a cue. A line with times begins the next cue, even without a blank line before it.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ def _vtt_blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
 def _cues(
     blocks: Iterable[tuple[int, list[_Line]]], times: re.Pattern[str]
 ) -> Iterator[tuple[int, list[_Line]]]:
-    """Divide the blocks where further cues begin without a blank line. times: matches a line with times.
+    """Yield the cues of the blocks. times: matches a line with times.
 
-    A line of digits before the times of a further cue is its number.
+    A block has several cues if a cue follows another without a blank line. A line of digits before the times of a cue
+    is the number of that cue.
     """
     for number, block in blocks:
         begin = 0
@@ -114,9 +115,9 @@ def _cues(
 
 
 def _blocks(text: str, *, blank: str) -> Iterator[tuple[int, list[_Line]]]:
-    """Yield runs of lines that are not blank, with the line number of the first.
+    """Yield runs of lines that are not blank, each with the number of its first line.
 
-    blank: the characters that a line may have that ends a run. A run never begins with a line of white space.
+    blank: the characters that a blank line may have. A run never begins with a line of white space.
     """
     block: list[_Line] = []
     # The last match is the empty line at the end of the text, which ends the last block.
@@ -130,7 +131,7 @@ def _blocks(text: str, *, blank: str) -> Iterator[tuple[int, list[_Line]]]:
 
 
 def _cue(text: str, lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
-    """The slot of a cue, if it has text to translate. A line of white space is kept outside of the cue's lines.
+    """The slot of a cue, if it has text to translate. A line of white space in the cue is kept as it is.
 
     text: the whole file. is_escaped: whether the cue has character references.
     """
@@ -178,7 +179,7 @@ class _CueWriter:
         wanted = len(self.endings) + 1
         if len(lines) < wanted:
             lines = balanced(" ".join(lines), wanted)
-        # Further lines end as the cue's last line but one. A cue of one line stays on one line.
+        # Further lines have the line ending of the cue's last line but one. A cue of one line stays on one line.
         endings = [*self.endings, *[self.endings[-1] if self.endings else " "] * len(lines)]
         endings = [*endings[: len(lines) - 1], ""]
         return "".join(line + ending for line, ending in zip(lines, endings, strict=True))

@@ -21,7 +21,7 @@ _MARK = re.compile(r'<g id="(?P<open>\d+)">|(?P<close></g>)|<(?:x|br) id="(?P<po
 
 
 class MarkKind(Enum):
-    """The role of a mark."""
+    """The role of a mark. OPEN and CLOSE form a pair. POINT stands alone. BREAK stands alone and ends a sentence."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -116,7 +116,7 @@ class TaggedText(Generic[T]):
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
-    """Map the index of each opening mark to that of its closing mark, and the reverse. Pairs do not overlap."""
+    """Map the index of each opening mark to its closing mark's index, and the reverse. Pairs do not overlap."""
     partners: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
     num_opened: Counter[str] = Counter()

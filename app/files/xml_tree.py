@@ -12,9 +12,9 @@ from xml.parsers import expat
 
 from app.files.unit import FileError
 
-# The most nested elements. Deeper nesting could exhaust the stack of recursive writers.
+# The maximum depth of nested elements. Deeper nesting could exhaust the stack of recursive writers.
 MAX_DEPTH = 500
-# The most attributes of one element. If larger, one tag takes more memory.
+# The maximum number of attributes of one element. If larger, one tag takes more memory.
 MAX_ATTRIBUTES = 1_000
 # Bytes of the longest tag or comment. An attribute can be a picture's outline, which is long. The parser may read two
 # more chunks before the length is known.
@@ -61,8 +61,8 @@ class Node:
 def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str]:
     """Parse XML. Returns a root node without a name, and the encoding.
 
-    part: the name of the archive's entry, for messages. max_elements: the most elements of all entries together.
-    num_before: elements of the entries before this one. Raises FileError.
+    part: the name of the archive's entry, for messages. max_elements: the maximum number of elements in all entries
+        together. num_before: the number of elements in the entries before this one. Raises FileError.
     """
     encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8"
     try:
@@ -106,7 +106,7 @@ class _Reader:
         try:
             for offset in range(0, len(self._body), _CHUNK_BYTES):
                 parser.Parse(self._body[offset : offset + _CHUNK_BYTES], False)
-                # -1 while a newer parser waits for more bytes before it looks at them.
+                # CurrentByteIndex is -1 while a newer version of expat waits for more bytes before it parses them.
                 unfinished = max(unfinished, parser.CurrentByteIndex)
                 if offset - unfinished > MAX_TAG_BYTES:
                     raise FileError(f"{self._part}: a tag of more than {MAX_TAG_BYTES} bytes")

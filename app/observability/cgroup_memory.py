@@ -20,7 +20,7 @@ class CgroupMemory:
         self._folder = folder_of_group(root, own_group)
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
-        """The gauges of both figures, as in `Readings.track_gauges`."""
+        """The gauges of the used memory and of the limit, in the form that `Readings.track_gauges` takes."""
         return {
             "memory_bytes": (
                 "Memory of the server and its processes by their control group; NaN if unknown",

@@ -35,7 +35,10 @@ class KeyCollector(Collector):
         num_failures: Callable[[], int],
         num_reloads: Mapping[str, int],
     ) -> None:
-        """read: returns the figures by name. num_failures: of the counts' store. num_reloads: by outcome."""
+        """read: returns the figures by name. num_reloads: reloads of the file of API keys, by outcome.
+
+        num_failures: returns how often the keys' counts could not be saved or read.
+        """
         self._read = read
         self._num_reloads = num_reloads
         self._num_failures = num_failures

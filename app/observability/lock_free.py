@@ -19,7 +19,8 @@ from prometheus_client.utils import floatToGoString
 class HistogramSeries:
     """One series of a histogram. One thread adds values. Another thread may read.
 
-    A read has all values that were added before it began. Its buckets and its sum may also have later ones.
+    A read has all values that were added before it began. Its buckets and its sum may also have values that were added
+    later.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:

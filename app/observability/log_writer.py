@@ -1,10 +1,11 @@
 """Writes log lines from a thread, so that a slow reader of stdout delays nothing.
 
-Lines wait in a bounded queue. Lines that do not fit or cannot be written whole are dropped and counted. A line reports
-the count before the next line that is written, or at the end.
+Lines wait in a bounded queue. Lines that do not fit or cannot be written whole are dropped and counted. An extra
+line reports their number. It stands before the next line that is written, or at the end.
 
 The server's processes write to the same pipe. The kernel mixes the bytes of two writes only if one of them is above
-PIPE_BUF. So a write has whole lines of together at most PIPE_BUF bytes. Only a longer line may mix with others.
+PIPE_BUF. So each write has whole lines that have at most PIPE_BUF bytes together. A single line of more than PIPE_BUF
+bytes is written alone, and may mix with others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-# The most bytes of waiting lines, some thousands of lines. If smaller, bursts of lines are dropped although the reader
-# keeps up. If larger, they take more memory.
+# The maximum bytes of waiting lines, some thousands of lines. If smaller, lines of a burst are dropped although the
+# reader keeps up. If larger, waiting lines take more memory.
 MAX_WAITING_BYTES = 2_000_000
 # Seconds between writes. If smaller, the thread wakes up more often, at most once a line. If larger, lines are delayed.
 BATCH_S = 0.02
-# The most seconds to write the remaining lines at exit.
+# The maximum seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -73,7 +74,8 @@ class LogWriter:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Write the waiting lines and the number of dropped ones, for at most `timeout_s`, and end the thread.
 
-        Later lines are not written, unless the time was too short. Then the thread ends once no line waits.
+        Lines that are put later are not written. But if `timeout_s` is too short, the thread continues until no line
+        waits, and also writes the lines that are put meanwhile.
         """
         self._is_closing.set()
         self._has_work.set()

@@ -27,9 +27,9 @@ from app.observability.log_writer import LogWriter
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
 # Libraries that export traces. Values in their messages can hold a secret of the settings: a header, or a URL.
-_OF_TRACES = frozenset({"opentelemetry", "urllib3"})
-# Loggers of libraries, which get our handler and, except asyncio's, our level.
-_FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
+_TRACE_LIBRARIES = frozenset({"opentelemetry", "urllib3"})
+# Loggers of libraries. They use the root logger's handler and level, but the level of asyncio's is at least WARNING.
+_LIBRARY_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
 Field = str | int | float | bool | None
 
 
@@ -53,8 +53,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message. Of asyncio only its first line, because the others describe objects, with messages of exceptions."""
-    if record.name.partition(".")[0] in _OF_TRACES:
+    """The message of a record; for libraries that export traces, without values.
+
+    Of asyncio's messages only the first line is used. The other lines describe objects, and may hold the messages of
+    exceptions.
+    """
+    if record.name.partition(".")[0] in _TRACE_LIBRARIES:
         return _without_values(record)
     message = record.getMessage()
     return message.partition("\n")[0] if record.name == "asyncio" else message
@@ -65,7 +69,7 @@ def _without_values(record: logging.LogRecord) -> str:
     template, arguments = str(record.msg), record.args if isinstance(record.args, tuple) else ()
     try:
         return template % tuple(map(_shown, arguments)) if arguments else template
-    except (TypeError, ValueError):  # a `%d` of something else
+    except (TypeError, ValueError):  # a `%d` whose value is hidden by "..."
         return template
 
 
@@ -116,7 +120,7 @@ class _Lines(logging.StreamHandler[TextIO]):
         try:
             self.stream.write(self.format(record) + self.terminator)
             self.stream.flush()
-        except Exception:  # noqa: BLE001 - as in the parent
+        except Exception:  # noqa: BLE001 - the parent class does the same
             self.handleError(record)
 
 
@@ -131,7 +135,7 @@ class _QueuedLines(logging.Handler):
         """Queue a line; a logging error never fails a request."""
         try:
             self.writer.put(self.format(record))
-        except Exception:  # noqa: BLE001 - as in the parent
+        except Exception:  # noqa: BLE001 - the parent class does the same
             self.handleError(record)
 
 
@@ -193,7 +197,7 @@ def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread
     handler.setFormatter(JsonFormatter())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in _FOREIGN:
+    for name in _LIBRARY_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True

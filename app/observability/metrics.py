@@ -36,8 +36,8 @@ REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 LAG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# The engine's iterations that are collected before they are counted. If larger, the next scrape is slower. If smaller,
-# responses wait more often.
+# The maximum number of the engine's iterations that wait to be counted. If larger, the next scrape is slower. If
+# smaller, responses wait more often.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 # Values of labels that are shown as 0 before they are counted: otherwise `rate()` would miss the first count of each.
@@ -166,7 +166,7 @@ class Metrics:
         self.target_tokens = LockFreeCounter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
-        self._of_models: dict[str, _ModelCounts] = {}
+        self._counts_by_model: dict[str, _ModelCounts] = {}
         self.readings.track(self._model_families)
 
     def _define_streams(self) -> None:
@@ -325,13 +325,13 @@ class Metrics:
         self.waiting.set(sum(self._num_waiting.values()))
 
     def describe(self, build: Build, models: Iterable[ModelInfo]) -> None:
-        """Set what the server is and which models it serves. The counters of a new model begin at 0."""
+        """Set `build_info`, and `model_info` for each served model. The counters of a new model begin at 0."""
         self.build_info.clear()
         self.build_info.labels(*build).set(1)
         self.model_info.clear()
         for model in models:
             self.model_info.labels(*model).set(1)
-            self._of_models.setdefault(model.name, _ModelCounts())
+            self._counts_by_model.setdefault(model.name, _ModelCounts())
 
     def record_work(self, work: WorkFigures) -> None:
         """Count what models did for one request."""
@@ -339,7 +339,7 @@ class Metrics:
         self.source_tokens.inc(work.source_tokens)
         self.target_tokens.inc(work.target_tokens)
         for model, num_sentences in work.sentences_by_model.items():
-            counts = self._of_models.setdefault(model, _ModelCounts())
+            counts = self._counts_by_model.setdefault(model, _ModelCounts())
             counts.num_requests += 1
             counts.num_sentences += num_sentences
 
@@ -350,13 +350,13 @@ class Metrics:
         sentences = CounterMetricFamily(
             "transduce_model_sentences", "Sentences translated or scored by a model", labels=["model"]
         )
-        for model, counts in self._of_models.items():
+        for model, counts in self._counts_by_model.items():
             requests.add_metric([model], counts.num_requests)
             sentences.add_metric([model], counts.num_sentences)
         return requests, sentences
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
-        """Count one request. code: the status of its log line, also if it got no answer."""
+        """Count one request. code: the status in its log line. A request without an answer has such a status, too."""
         method = method if method in METHODS else "other"
         key = (route, method, code)
         requests = self._requests.get(key)

@@ -36,7 +36,7 @@ _QUEUE = {
 
 
 class _Reader(Collector):
-    """Calls a function at each scrape, which returns the samples."""
+    """Calls, at each scrape, a function that returns the samples."""
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read
@@ -52,11 +52,11 @@ class Readings:
         self._registry = registry
 
     def track(self, read: Callable[[], Iterable[Metric]]) -> None:
-        """Read samples by a function."""
+        """Read the samples that a function returns."""
         self._registry.register(_Reader(read))
 
     def track_gauges(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-        """Read gauges. gauges: for each name without its prefix, the documentation and the function that reads it."""
+        """Read gauges. gauges: the help text and the function that reads the value, by name without `transduce_`."""
         self.track(lambda: (_gauge(name, text, value()) for name, (text, value) in gauges.items()))
 
     def track_queue(self, read: Callable[[], QueueFigures]) -> None:
@@ -79,7 +79,7 @@ class Readings:
         """
 
         def families() -> Iterable[Metric]:
-            ages = _labelled("worker_step_age_seconds", "Seconds since its step began; 0 while it is idle")
+            ages = _labelled("worker_step_age_seconds", "Seconds since the worker's step began; 0 if idle")
             used = _labelled("worker_rows", "Rows in use in a worker after its last step")
             limits = _labelled("worker_rows_limit", "Rows of a worker")
             for model, worker in read():

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 # Attributes of FastAPI's spans that may hold a file's secret name or a text.
-_HIDDEN = ("url.path", "url.query")
+_SECRET_ATTRIBUTES = ("url.path", "url.query")
 HIDDEN = "hidden"
 # Seconds in which the last spans are exported at the end of the server. If longer, a receiver that does not answer
 # delays the end by more.
 CLOSE_TIMEOUT_S = 2.0
 
 
-# A traceparent (W3C Trace Context, section 3.2). Ids of zeros are not valid. Only later versions may have more fields.
+# A traceparent (W3C Trace Context, section 3.2). Ids of zeros are not valid. Only versions above 00 may add fields.
 _IDS_AND_FLAGS = rb"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _PARENT = re.compile(rb"00-%b|(?!00|ff)[0-9a-f]{2}-%b(?:-.*)?" % (_IDS_AND_FLAGS, _IDS_AND_FLAGS))
 
@@ -57,7 +57,7 @@ class Tracing:
 
         class Hider(SpanProcessor):
             def on_start(self, span: Any, parent_context: object = None) -> None:
-                for name in _HIDDEN:
+                for name in _SECRET_ATTRIBUTES:
                     if name in span.attributes:
                         span.set_attribute(name, HIDDEN)
 
@@ -95,8 +95,8 @@ class Tracing:
         """Add attributes to the current request's span, and a child span for each phase. The last phase ends now.
 
         phases: milliseconds by name, in order. The span `admission` is the time before the first phase. If sentences
-        were decoded in parallel, each phase has the time of the slowest one. The phases together may then be longer
-        than the request, and those that would begin before it are cut off at its beginning.
+        were decoded in parallel, each phase has the time of the slowest sentence. The phases together may then be
+        longer than the request. A phase that would begin before the request is cut off at the beginning of the request.
         decoding: attributes of the span of the phase `decode`.
         """
         from opentelemetry import trace

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# The header has NUM_HEADER eight-byte numbers: beam size, id of the end token, most steps, steps taken, complete
-# hypotheses that end the search, complete hypotheses, id of the start token, columns of recorded attention. They must
-# agree with native/beams.h and, before START_ID, with `DeviceBeam` in cuda/beams.cu. The other names are indices.
+# The header has NUM_HEADER eight-byte numbers: beam size, id of the end token, maximum number of steps, steps taken,
+# number of hypotheses to complete, number of hypotheses completed so far, id of the start token, number of source
+# subwords whose attention is recorded. The header must agree with native/beams.h, and the numbers before START_ID also
+# with `DeviceBeam` in cuda/beams.cu. The names below NUM_HEADER are indices of these numbers.
 NUM_HEADER = 8
 BEAM_SIZE, _, _, LENGTH, _, NUM_COMPLETE, START_ID = range(7)
 
@@ -24,9 +25,9 @@ BEAM_SIZE, _, _, LENGTH, _, NUM_COMPLETE, START_ID = range(7)
 class BeamOutcome(IntEnum):
     """The result of a beam's last step in a call.
 
-    CONTINUES: the beam has its next hypotheses, and its rows hold their columns.
+    CONTINUES: the beam has its next hypotheses, and its rows hold the cache of these hypotheses.
     DONE: enough hypotheses are complete. The rows are unchanged.
-    UNDECIDED: the step is not taken. The search advances the beam from the step's candidates.
+    UNDECIDED: the step is not taken. The Python search advances the beam from the step's candidates.
     """
 
     CONTINUES = 0
@@ -49,8 +50,8 @@ class EndedHypothesis(NamedTuple):
 class SharedBeam:
     """One sentence's beam. It has one hypothesis before the first step and beam_size live ones after each step.
 
-    The memory is an array of eight-byte numbers: header, rows, tokens, parents and sums of every step, complete
-    hypotheses. The attention follows as float32.
+    The memory is an array of eight-byte numbers: the header, the rows, the tokens of all steps, the parents of all
+    steps, the sums of all steps, and the complete hypotheses. The attention follows as float32.
     """
 
     def __init__(
@@ -70,19 +71,19 @@ class SharedBeam:
             hypothesis, and the others hold its source.
         history: tokens, parents (index before the step) and summed log-probabilities, beam_size for each step.
         max_length: the number of steps after which the next one is UNDECIDED.
-        num_to_complete: how many further complete hypotheses end the search.
+        num_to_complete: the search ends when this many further hypotheses are complete.
         num_columns: source subwords whose attention is recorded in every step; 0 records none.
         """
         self.beam_size = b = len(rows)
         tokens, parents, sums = history
-        num_entries, most = len(tokens), max_length * b
+        num_entries, max_entries = len(tokens), max_length * b
         self._tokens = NUM_HEADER + b
-        self._parents = self._tokens + most
-        self._sums = self._parents + most
-        self._complete = self._sums + most
+        self._parents = self._tokens + max_entries
+        self._sums = self._parents + max_entries
+        self._complete = self._sums + max_entries
         self._attention = self._complete + 3 * (num_to_complete + b)
         self._num_columns = num_columns
-        self._numbers = numbers = np.empty(self._attention + (most * num_columns + 1) // 2, np.int64)
+        self._numbers = numbers = np.empty(self._attention + (max_entries * num_columns + 1) // 2, np.int64)
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.ctypes.data
         bos_id, eos_id = start_and_end
@@ -135,10 +136,11 @@ class SharedBeam:
         rows: NDArray[np.int32] | None = None,
         ended: Sequence[EndedHypothesis] = (),
     ) -> None:
-        """Append steps of a runner that does not use this memory. ended: hypotheses that ended in them, oldest first.
+        """Append steps of a runner that does not use this memory.
 
         tokens, parents, sums: (steps, beam_size).
-        rows: (beam_size,) cache rows after these steps; None if they are as before.
+        rows: (beam_size,) cache rows after these steps; None if the rows are unchanged.
+        ended: the hypotheses that ended in these steps, oldest first.
         """
         first, end = self.length * self.beam_size, self.length * self.beam_size + tokens.size
         for start, values in ((self._tokens, tokens), (self._parents, parents)):
@@ -153,7 +155,10 @@ class SharedBeam:
             self._numbers[NUM_COMPLETE] += 1
 
     def record_attention(self, attention: NDArray[np.float32]) -> None:
-        """Record the attention (rows, capacity) of the next step, if the beam records it. Call it before `append`."""
+        """Record the next step's attention, if the beam records attention. Call this before `append`.
+
+        attention: (cache rows, source subwords); the second axis may be longer than num_columns.
+        """
         rows = self.rows if self.length else self.rows[:1]
         first = self.length * self.beam_size * self._num_columns
         kept = self._numbers[self._attention :].view(np.float32)[
@@ -162,7 +167,7 @@ class SharedBeam:
         kept[:] = attention[rows, : self._num_columns].reshape(-1)
 
     def move_row(self, source: int, target: int) -> None:
-        """Record that the columns of row `source` are now in row `target`."""
+        """Record that the cache of row `source` is now in row `target`."""
         rows = self._numbers[NUM_HEADER : self._tokens]
         rows[rows == source] = target
 
@@ -182,7 +187,7 @@ class SharedBeam:
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
         """Attention of steps first..end-1: (steps, beam_size, num_columns), by the hypothesis live before the step.
 
-        In the first step only the first of them has a value. Steps before this object was made are undefined.
+        In the first step only the first hypothesis has values. Steps before this object was made are undefined.
         """
         width = self.beam_size * self._num_columns
         kept = self._numbers[self._attention :].view(np.float32)[first * width : end * width]

@@ -7,7 +7,10 @@ from app.runtime.interface import Limits
 
 
 def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limits:
-    """The limits of a runner with `num_rows` cache rows for any caller and `num_kept_rows` further, reserved rows."""
+    """The limits of a runner.
+
+    num_rows: cache rows for any caller. num_kept_rows: further rows, which are kept for callers that come later.
+    """
     return Limits(
         num_rows=num_rows + num_kept_rows,
         num_kept_rows=num_kept_rows,

@@ -91,7 +91,7 @@ class BeamSteps:
             *(*map(ctypes.c_int, numbers), step_number),
         )
         copy = self._pool.copies_on_device(self._moves, num_entries)
-        # Attention is copied to the host after a call, so it is that of one step.
+        # Only the last step's attention is copied to the host, so a call that needs attention takes one step.
         max_steps = 1 if step.wants_alignment else step.num_steps
         num_steps = 0
         for num_taken in self._pacing.steps(len(step.beams), max_steps, step.stop):

@@ -31,7 +31,7 @@ NUM_WARM_UP = 3
 MAX_SHARE = 0.97
 # Steps of 1 row, of this many (a usual load) and of all rows are measured.
 MIDDLE_ROWS = 64
-# Subwords of a source in the mean.
+# The mean number of subwords of a source.
 SOURCE_LENGTH = 32
 # Steps whose results are compared.
 NUM_COMPARED = 8
@@ -116,7 +116,7 @@ def choose_switches(
         found.append(f"{switch.name} {_in_ms(times_s)}{' (chosen)' if is_chosen else ''}")
         if is_chosen:
             chosen, best = (*chosen, switch), times_s
-    # Loaded anew: a session that was measured has graphs that write to the addresses of the measured steps.
+    # Loaded anew, because the CUDA graphs of a measured session write to the addresses of the measured steps.
     runner.use_decoder(load_decoder(chosen))
     logger.info("milliseconds of decoder steps, by rows: %s", "; ".join(found))
     return chosen

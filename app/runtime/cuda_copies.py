@@ -65,7 +65,7 @@ class KernelCopier:
         self.launch(source, target, address, len(moves)).enqueue()
 
     def launch(self, source: DeviceBlock, target: DeviceBlock, moves: int, num_moves: int) -> Launch:
-        """The kernel for moves (num_moves, 3) at an address on the GPU, which it reads when it runs."""
+        """A launch of the kernel. moves: the GPU address of (num_moves, 3) numbers, read when the kernel runs."""
         pointers = source.address, target.address, moves
         sizes = (
             *(source.num_rows, source.capacity, target.num_rows, target.capacity),

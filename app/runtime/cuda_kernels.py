@@ -68,7 +68,7 @@ class Module:
     """
 
     def __init__(self, driver: Any, architecture: str) -> None:
-        """Raises as `Kernels`. architecture: as in `compile_sources`."""
+        """Raises the errors of `Kernels`. architecture: the GPU's, such as sm_90."""
         self.driver = driver
         self._image = compile_sources(source_text(), architecture)
         module = ctypes.c_void_p()
@@ -101,7 +101,7 @@ class Launch:
     ) -> None:
         """sizes: of the grid and of a block. arguments: ctypes values."""
         self._kernels, self._function, self._sizes = kernels, function, sizes
-        self._arguments = arguments  # the addresses below are theirs
+        self._arguments = arguments  # kept alive, because the launch reads them by address
         self._addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         self._stream = ctypes.c_void_p(stream)
 
@@ -137,12 +137,14 @@ def compile_sources(source: str, architecture: str) -> bytes:
         )
     )  # fmt: skip
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
-    _check_compiler(compiler.nvrtcCompileProgram(program, 1, options))
-    size = ctypes.c_size_t()
-    _check_compiler(compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-    image = ctypes.create_string_buffer(size.value)
-    _check_compiler(compiler.nvrtcGetCUBIN(program, image))
-    compiler.nvrtcDestroyProgram(ctypes.byref(program))
+    try:
+        _check_compiler(compiler.nvrtcCompileProgram(program, 1, options))
+        size = ctypes.c_size_t()
+        _check_compiler(compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        image = ctypes.create_string_buffer(size.value)
+        _check_compiler(compiler.nvrtcGetCUBIN(program, image))
+    finally:
+        compiler.nvrtcDestroyProgram(ctypes.byref(program))
     return image.raw
 
 

@@ -1,9 +1,11 @@
 """Decides how many steps of one call are enqueued on a GPU, and when the host waits for an earlier one.
 
-A call that nothing can end early (no wake flag, and `steps_after_end` covers all its steps) enqueues all its steps at
-once. In any other call the host keeps at most MAX_AHEAD steps enqueued: before it enqueues one, it waits for the end of
-an earlier one. So it reads in time which rows have ended, and the GPU has the next step before the present one ends,
-unless the call is to end with the step in which a row ends.
+A call may take `StopCondition.steps_after_end` steps after the first step in which a row ends. If that covers all its
+steps, and the call has no wake flag, nothing can end the call early: the host enqueues all its steps at once. In any
+other call the host keeps at most MAX_AHEAD steps enqueued. Before it enqueues another step, it waits for the end of an
+earlier one. So the host reads in time which rows have ended, and the GPU has the next step before the present step
+ends. If a call must end with the step in which a row ends (`steps_after_end` is 0), the host keeps only one step
+enqueued, and the GPU waits for the host between two steps.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s
 from app.runtime.stop_condition import StopCondition
 
-# The most steps that are enqueued at once of a call that may end early. If 1, the GPU idles between two steps. If 3 or
-# more, a call ends later.
+# The maximum number of steps enqueued at once in a call that may end early. If 1, the GPU idles between two steps. If 3
+# or more, a call ends later.
 MAX_AHEAD = 2
 RUNNING = -1
 
 
 class Pacing:
-    """The steps of one call at a time.
+    """Paces the steps of calls, one call at a time.
 
     A row may stand for a beam.
 
@@ -42,7 +44,7 @@ class Pacing:
     def steps(self, num_rows: int, max_steps: int, stop: StopCondition) -> Iterator[int]:
         """Yield the number of each step of a call. The caller enqueues the step before it takes the next number.
 
-        num_rows: rows that can end. max_steps: steps at most.
+        num_rows: rows that can end. max_steps: the maximum number of steps.
         """
         ended_at = self.ended_at[:num_rows]
         ended_at[:] = RUNNING

@@ -55,7 +55,7 @@ class CudaPool:
         self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, lengths))
 
     def copies_on_device(self, moves: int, num_moves: int) -> Launch:
-        """The kernel for moves (num_moves, 3) of `Copier.copy` at an address on the GPU. Requires a KernelCopier."""
+        """A launch of the copying kernel, as `KernelCopier.launch`. Requires a KernelCopier."""
         assert isinstance(self._copier, KernelCopier)
         return self._copier.launch(self.block, self.block, moves, num_moves)
 

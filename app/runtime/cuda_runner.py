@@ -48,11 +48,12 @@ EAGER = -1
 # changes with every call.
 ATTENTION = 1 + 2 + 16 + 512
 
-# The most ids of padding in one call of the encoder. If larger, computing the padding takes longer than another call
+# The maximum number of padding ids in one call of the encoder. If larger, padding takes longer than another call
 # would. If smaller, there are more calls. A call takes about 80 launches, and in their time an H100 encodes about 1,024
 # subwords (estimated for the base size).
 MAX_PADDING = 1024
-# The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take more memory.
+# The maximum number of decoder steps in one call. If smaller, a sentence takes more calls. If larger, the results take
+# more memory.
 MAX_STEPS = 64
 
 
@@ -120,7 +121,10 @@ def load_cuda_runner(
 
 
 class GpuSession(Session):
-    """A session on the GPU. No other thread captures while it ends, also if the load fails after it."""
+    """A session on the GPU. `free_attributes` frees it while no other thread captures a CUDA graph.
+
+    This also holds for a session that is freed because a later part of the load has failed.
+    """
 
     def __del__(self) -> None:
         """Free the session."""
@@ -156,7 +160,7 @@ class CudaRunner:
         kernels: Kernels | None,
         has_graphs: bool,
     ) -> None:
-        """Allocate all memory of two loaded graphs except that of the results. Raises EngineFailure.
+        """Allocate all memory of two loaded graphs, except the memory of the results. Raises EngineFailure.
 
         kernels: None if they cannot be compiled. Each call then takes one step.
         """
@@ -184,7 +188,7 @@ class CudaRunner:
             self._limits = limits = replace(limits, advances_beams=True)
             self._beams = BeamSteps(cuda, kernels, self._inputs, self._self_pool, limits=limits)
         self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
-        # At most the buckets of rows times the buckets of candidates, for each set of outputs.
+        # For each set of outputs, at most one entry for each pair of a bucket of rows and a bucket of candidates.
         self._steps: dict[StepShape, BoundStep] = {}
         self._shapes_run: set[StepShape] = set()
         self._extra: dict[str, Result] = {}

@@ -63,7 +63,7 @@ class StepInputs:
     def enqueue(self, step: StepInput, last_source_positions: Int32s, *, first: int, num_padded: int) -> None:
         """Enqueue the copy of a call's inputs. The copy must be complete before the next one is enqueued.
 
-        first: the position of a row's first step. num_padded: the number of rows, those of padding included. A
+        first: the cache column of position 0. num_padded: the number of rows, including rows of padding. A
         row of padding has ended, is at column 0, and has a source of one column.
         """
         num_rows = len(step.ids)

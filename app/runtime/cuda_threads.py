@@ -26,8 +26,9 @@ THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal
 # steps. Making a session takes up to a second, in which a step of a shape that is not captured yet waits.
 WHOLE_DEVICE = threading.RLock()
 
-# Seconds that the end of a runner or session waits for captures and for sessions of other threads. If smaller, it may
-# make a capture invalid. If larger, a thread that holds a lock which the other thread needs stands still for longer.
+# Seconds for which a thread that frees a runner or session waits for the thread that holds WHOLE_DEVICE. If smaller,
+# the freeing may make a capture invalid. If larger, both threads stand still for longer when the waiting thread holds a
+# lock that the other thread needs.
 MAX_WAIT_S = 5.0
 
 _thread = threading.local()

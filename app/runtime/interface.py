@@ -22,7 +22,8 @@ Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 # For runners whose limits say `skips_free_rows`: the id of a row that has no hypothesis, whose sequence is paused, or
-# whose beam has the ids. Unless a beam decodes it, its cache must stay unchanged.
+# whose id the runner reads from a beam (`StepInput.beams`). The cache of such a row must stay unchanged, unless a beam
+# decodes the row.
 FREE_ROW_ID = -1
 
 
@@ -30,12 +31,13 @@ FREE_ROW_ID = -1
 class Limits:
     """The limits of a loaded model, and what its runner can do.
 
-    num_rows: cache rows, which is the most hypotheses that run at once.
+    num_rows: cache rows, the maximum number of hypotheses that run at once.
     num_kept_rows: how many of these rows are kept for callers that come later.
-    max_source_length: the most subwords of a source, its end token included.
+    max_source_length: the maximum number of subwords of a source, its end token included.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention from its tokens to the source.
-    max_steps: the most decoder steps in one call, in which each row follows its best candidate, or its beam.
+    max_steps: the maximum number of decoder steps in one call. After each step a row continues with its best candidate,
+        or as its beam requires.
     advances_beams: whether a step accepts beams.
     skips_free_rows: whether rows with the id FREE_ROW_ID cost nothing, so that rows may have holes, and sequences may
         be paused.
@@ -76,11 +78,11 @@ class StepInput:
     positions: (num_rows,) the position of that subword: the number of columns in the row's cache before the step, not
         counting the prefilled one.
     num_candidates: k of the top-k, the same for all rows.
-    num_steps: the most steps, from 1 to the runner's max_steps. Each row continues with its best candidate, and every
+    num_steps: the maximum number of steps, at most `Limits.max_steps`. Each row continues with its best candidate. Each
         row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
         requested, or that every row belongs to a beam. With beams the call ends with the first step in which a beam is
-        UNDECIDED or all are done. A runner may have begun further steps by then. They do not change an UNDECIDED beam,
-        and advance the others.
+        UNDECIDED or all are done. A runner may have begun further steps by then. These steps do not change an UNDECIDED
+        beam, but advance the other beams.
     stop: the condition that ends the call before num_steps.
     beams: beams that the runner advances. It reads the ids and positions of their live rows from the beams. Their other
         rows have no hypothesis.
@@ -108,8 +110,9 @@ class StepOutput:
         translation is empty. If the vocabulary has too few other subwords, the end token is last, with negative
         infinity.
         If several steps were allowed and there are no beams, the shape is (num_steps, num_rows). It then holds the best
-        candidate of each step taken, and 0 after a row's end token. With beams the first shape holds the candidates of
-        the last step. For an UNDECIDED beam this is the step that the beam has not taken.
+        candidate of each step taken, and 0 after a row's end token. With beams the shape is (num_rows, num_candidates)
+        for any number of steps, with the candidates of the last step. For an UNDECIDED beam this is the step that the
+        beam has not taken.
     ids: the candidates' subwords, of the same shape; the end token after a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless requested.
     alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None or
@@ -146,9 +149,9 @@ class Runner(Protocol):
         """Run one call and return the candidates. Raises EngineFailure.
 
         Each step appends one column to the cache of each row that it decodes. The runner may write to rows after those
-        of the step. A row that has no hypothesis, whose sequence is paused, or whose beam has the ids, has position 0
-        and id FREE_ROW_ID, or id 0 if the limits lack `skips_free_rows`. Its results are not read unless a beam decodes
-        it.
+        of the step. A row that has no hypothesis, whose sequence is paused, or whose id the runner reads from a beam,
+        has position 0 and id FREE_ROW_ID, or id 0 if the limits lack `skips_free_rows`. Its results are not read unless
+        a beam decodes it.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:

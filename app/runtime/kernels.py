@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 Kernels = Literal["native", "standard"]
 # The input by which native decoder graphs take several steps in one call. Older graphs lack it.
 STEPS_INPUT = "num_steps"
-# What a processor without a target lacks, in words.
+# The instructions that a processor needs for each target, in words.
 INSTRUCTIONS = {
     "avx512": "AVX-512 VNNI",
     "avxvnni": "AVX-VNNI",
@@ -34,8 +34,8 @@ def is_native_usable() -> bool:
 def choose_kernels(variant: Variant, wanted: KernelChoice) -> Kernels:
     """The kernels to use. `auto` chooses native kernels if possible, and otherwise logs the reason.
 
-    Selects the target of native kernels for this process. Raises SettingsError if native kernels are required and
-    cannot be used.
+    For native kernels, also selects their target (instruction set) for this process. Raises SettingsError if native
+    kernels are required and cannot be used.
     """
     if wanted == "standard":
         return "standard"

@@ -1,4 +1,4 @@
-"""Memory of the key-value caches, in fixed pools of rows. Copies of rows leave out the columns that none of them uses.
+"""Memory of the key-value caches, in fixed pools of rows. A copy of rows leaves out columns that no copied row uses.
 
 A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity, head_dim).
 Planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one contiguous block, which a graph
@@ -63,7 +63,7 @@ class Pool(Protocol):
     def write(self, values: Any, rows: list[int], lengths: Int64s) -> None:
         """Write an OrtValue (planes, len(rows), num_heads, longest, head_dim) to the first columns of `rows`.
 
-        lengths: (len(rows),) columns of each sentence. The columns after them may be written, too.
+        lengths: (len(rows),) columns of each sentence. longest: their maximum. Later columns may be written, too.
         """
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
@@ -114,7 +114,10 @@ class HostPool:
         return self._values[:, :num_rows]
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. If a target is a source, copies the longest length of all rows through a temporary copy."""
+        """As `Pool.copy`.
+
+        If a target is also a source, all rows are copied through a temporary array, each with the longest of `lengths`.
+        """
         values = self._values
         moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
         if {source for source, _, _ in moves}.isdisjoint(target for _, target, _ in moves):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-# /proc/self/pagemap has a 64-bit entry for each page. Bit 63 is set if the page is in memory. Bit 61 is set if the page
-# belongs to a file or is shared. A private copy has bit 63 set and bit 61 unset. MASK and IS_COPY are for entries
-# shifted by SHIFT.
-ENTRY_BYTES, SHIFT, MASK, IS_COPY = 8, np.uint64(61), np.uint64(0b101), np.uint64(0b100)
+# /proc/self/pagemap has a 64-bit entry for each page. Bit 63 is set if the page is in memory, and bit 62 if it is
+# swapped out. Bit 61 is set if the page belongs to a file or is shared. A private copy has bit 63 or bit 62 set and bit
+# 61 unset. IN_FILE is bit 61 of entries shifted by SHIFT.
+ENTRY_BYTES, SHIFT, IN_FILE = 8, np.uint64(61), np.uint64(1)
 
 
 def release_pages(folder: Path) -> None:
@@ -29,8 +29,14 @@ def release_pages(folder: Path) -> None:
             for start, end in _mappings(folder):
                 num_bytes = (end - start) // mmap.PAGESIZE * ENTRY_BYTES
                 entries = os.pread(pages.fileno(), num_bytes, start // mmap.PAGESIZE * ENTRY_BYTES)
-                if not ((np.frombuffer(entries, np.uint64) >> SHIFT) & MASK == IS_COPY).any():
+                if not has_copies(entries):
                     advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+
+
+def has_copies(entries: bytes) -> bool:
+    """Whether one of some pages is a private copy. entries: what /proc/self/pagemap holds for these pages."""
+    states = np.frombuffer(entries, np.uint64) >> SHIFT  # 0: the page is nowhere yet
+    return bool(((states != 0) & (states & IN_FILE == 0)).any())
 
 
 def _mappings(folder: Path) -> list[tuple[int, int]]:

@@ -2,8 +2,8 @@
 
 A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot. So a copy
 of a row copies this number instead of the keys and values, and all rows of a beam read one source. There are as many
-slots as rows, so a new sentence always finds a free one. A slot is free if no row in use refers to it. The lowest free
-slot is used first, so the allocated memory stays near that of the most sentences run at once.
+slots as rows, so a new sentence always finds a free slot. A slot is free if no row in use refers to it. The lowest free
+slot is used first. So hardly more slots get memory than the maximum number of sentences that ran at once.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from app.runtime.session import Session, memory_failures
 from app.runtime.shortlists import RunnerShortlists
 from app.shortlist_file import ShortlistTable
 
-# Leading rows in small pages. A server with few requests uses only these rows, so its caches take less memory. If
-# larger, steps of many rows are slower. If smaller, the caches of few sentences take more memory.
+# Number of leading cache rows whose memory has small pages. A server with few requests uses only these rows, so its
+# caches take less memory. If larger, steps of many rows are slower. If smaller, the caches of few sentences take more
+# memory.
 NUM_SPARSE_ROWS = 16
 # The other rows get 2 MB pages if a cache column has at least this many bytes. With small pages, a step of 128 rows of
-# the base size takes 6 % longer. A step of a smaller model takes the same time with either.
-LEAST_DENSE_BYTES = 1024
+# the base size takes 6 % longer. A step of a smaller model takes the same time with either page size.
+MIN_DENSE_BYTES = 1024
 NO_SLOT = -1
-# The most candidates of a row that a step can return, one less than native/candidates.h ranks. It must be at least
-# MAX_BEAM_SIZE + 1, which the widest beam needs, and MAX_ALTERNATIVES.
+# The maximum number of candidates that a step can return for a row, one less than native/candidates.h ranks. It must be
+# at least MAX_ALTERNATIVES, and at least MAX_BEAM_SIZE + 1, which the widest beam needs.
 MAX_CANDIDATES = 63
-# The most decoder steps in one call. If smaller, a sentence takes more calls. If larger, the result arrays are larger.
+# The maximum number of decoder steps in one call. If smaller, a sentence takes more calls. If larger, the result arrays
+# are larger.
 MAX_STEPS = 64
 
 
@@ -60,8 +62,8 @@ class _Candidates(NamedTuple):
 class NativeRunner:
     """One model on the CPU. Called from one thread only.
 
-    cache_bytes: size of both caches, allocated page by page as rows are first used. A decoder of SSRUs has a recurrent
-    state instead of the self-attention cache.
+    cache_bytes: size of the self-attention and cross-attention caches, allocated page by page as rows are first used. A
+    decoder of SSRUs has a recurrent state instead of the self-attention cache.
     """
 
     def __init__(
@@ -233,7 +235,7 @@ class NativeRunner:
         self._copy_columns(sources, targets, shared + num_prefilled, lengths + num_prefilled)
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, first: Int32s, end: Int32s) -> None:
-        """Copy the columns first..end-1 of each source row's self-attention cache to its target row, or the state."""
+        """Copy each source row's self-attention columns first..end-1 to its target row; of SSRUs, the whole state."""
         if self._state is not None:
             self._state.copy(sources, targets)
             return
@@ -300,7 +302,7 @@ def _paged_cache(spec: TensorSpec, num_rows: int) -> NDArray[Any]:
     A column holds all heads side by side, so that a row's columns are one block.
     """
     num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
-    is_dense = width * np.dtype(spec.dtype).itemsize >= LEAST_DENSE_BYTES
+    is_dense = width * np.dtype(spec.dtype).itemsize >= MIN_DENSE_BYTES
     num_sparse = NUM_SPARSE_ROWS if is_dense else num_rows
     return paged_zeros((num_planes, num_rows, capacity, width), spec.dtype, num_sparse)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The most step shapes whose bindings are kept. If smaller, bindings are made again, which takes a fraction of a
-# millisecond each. If larger, the results of each shape take memory.
+# The maximum number of step shapes whose bindings are kept. If smaller, bindings are made again, which takes a fraction
+# of a millisecond each. If larger, the results of each shape take memory.
 MAX_BINDINGS = 256
 
 
@@ -53,7 +53,7 @@ def load_runner(
 ) -> LoadedRunner:
     """Load one variant of a bundle, without its shortlist, with a cache of `num_rows` rows.
 
-    num_threads: threads of one operator on the CPU. kernels: those of a CPU; `auto` is native if possible. Raises
+    num_threads: threads of one operator on the CPU. kernels: operators on a CPU; `auto` is native if possible. Raises
     BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
     unavailable device or kernels. For caches that do not fit in memory, raises SettingsError on a CPU, and BundleError
     on a GPU.
@@ -160,8 +160,8 @@ class StepBinding:
 class OrtRunner:
     """One model on the CPU, with ONNX Runtime's own operators. Called from one thread only.
 
-    cache_bytes: size of both caches, allocated page by page as rows are first used. A decoder of SSRUs has a recurrent
-    state instead of the self-attention cache.
+    cache_bytes: size of the self-attention and cross-attention caches, allocated page by page as rows are first used. A
+    decoder of SSRUs has a recurrent state instead of the self-attention cache.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
@@ -194,7 +194,7 @@ class OrtRunner:
 
     @property
     def num_bindings(self) -> int:
-        """Bound step shapes, at most MAX_BINDINGS."""
+        """Number of step shapes whose bindings are kept, at most MAX_BINDINGS."""
         return len(self._bindings)
 
     @memory_failures()

@@ -10,10 +10,10 @@ from app.runtime.interface import FREE_ROW_ID, Limits, StepInput
 
 
 def prefill_step(rows: Sequence[int], num_rows: int, limits: Limits) -> StepInput:
-    """The step of rows 0..num_rows-1 that appends the prefilled column to `rows`, and changes no other row.
+    """The step of rows 0..num_rows-1 that appends the prefilled column to `rows` and leaves the other rows unharmed.
 
-    If the runner cannot skip the other rows, they write their last column. A search that needs that column writes it
-    before it reads it. limits: with a prefill_id.
+    If the runner cannot skip the other rows, the step overwrites their last column. This does no harm, because a search
+    writes its last column before it reads it. limits: prefill_id must not be None.
     """
     assert limits.prefill_id is not None
     last_position = limits.max_target_length - 1

@@ -22,8 +22,8 @@ from app.graphs import GraphSpec, TensorSpec
 from app.runtime.device import NO_PROVIDER, PROVIDERS, Device, log_device
 
 # An environment variable that ONNX Runtime reads when a session is made. With 1, attention is not fused. For the small
-# model both kernels are equally fast. For the base size, a step of 32 or 64 rows takes 7 % longer with fusion
-# (benchmarks/results/step.json, step_base.json).
+# model, fused and unfused attention are equally fast. For the base size, a step of 32 or 64 rows takes 7 % longer with
+# fusion (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 # An optimizer that fuses a sum and the norm after it to one operator. On a CPU the fused operator takes five times as
 # long as the separate ones. On a GPU it is faster, so graphs for a GPU are exported with the fused operator.
@@ -50,10 +50,10 @@ class SessionOptions:
     device: where the graph runs.
     num_threads: threads that share one of ONNX Runtime's operators; 1 is the calling thread alone.
     operators: path of a library with custom operators that the graph uses.
-    provider: options of ONNX Runtime's provider for the device, by its names.
+    provider: options of ONNX Runtime's provider for the device, as pairs of ONNX Runtime's name and the value.
     disabled_optimizers: graph optimizers that do not run, by ONNX Runtime's names.
     config: further entries of ONNX Runtime's session configuration.
-    environment: environment variables while the session is made, which is when ONNX Runtime reads some.
+    environment: environment variables that are set while the session is made. ONNX Runtime reads some only then.
     """
 
     device: Device
@@ -87,11 +87,12 @@ def _problem_with_gpu() -> str:
         names = ", ".join(missing)
         return f"CUDA's libraries are missing ({names}): pip install -e '.[gpu]' in the checkout brings them"
     if not _can_load(DRIVER):
-        return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
+        return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, version 580 or newer"
     try:
         onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
     except ORT_ERRORS as error:
-        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_cuda_message(error)})"
+        needs = "a GPU needs an NVIDIA driver for CUDA 13, version 580 or newer"
+        return f"no GPU can be used; {needs} ({_cuda_message(error)})"
     return ""
 
 
@@ -196,9 +197,9 @@ def _environment(variables: Sequence[tuple[str, str]]) -> Iterator[None]:
 def _session_options(options: SessionOptions) -> Any:
     """ONNX Runtime's options of a session.
 
-    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step,
-    which the number of rows and the engine's limits bound. Without an arena, memory blocks of many shapes fragment the
-    heap and take more.
+    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps as much memory as the largest
+    step took. The number of rows and the engine's limits bound the size of a step. Without an arena, memory blocks of
+    many shapes fragment the heap and take more memory.
     """
     session_options = onnxruntime.SessionOptions()
     session_options.intra_op_num_threads = options.num_threads
@@ -206,7 +207,7 @@ def _session_options(options: SessionOptions) -> Any:
     session_options.enable_cpu_mem_arena = True
     session_options.log_severity_level = 3
     session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Without it, processors with AVX2 and without VNNI saturate sums of int8 products, and translations differ.
+    # Without this entry, processors with AVX2 and without VNNI saturate sums of int8 products, and translations differ.
     session_options.add_session_config_entry("session.x64quantprecision", "1")
     if options.device == "cuda":
         # A node that falls back to the CPU would copy its inputs and outputs in every step.

@@ -29,9 +29,10 @@ class RunnerShortlists:
         return self._lists.address if self._has_list.any() else None
 
     def set(self, slots: Int32s, sources: Sequence[Int32s], tables: Sequence[int | None]) -> None:
-        """Give each slot the shortlist of its source by one of the tables, or the whole vocabulary for None.
+        """Give each slot the shortlist that its table makes for its source.
 
-        sources, tables: at least one, as many as slots. Raises MemoryError.
+        sources, tables: at least one, as many as slots. A table is an index; None: the whole vocabulary. Raises
+        MemoryError.
         """
         lists = [
             WHOLE if table is None else self._tables[table].shortlist(source)

@@ -26,7 +26,7 @@ class SourceBatch:
 def source_batches(sources: Sequence[Int32s], *, max_padding: int) -> Iterator[SourceBatch]:
     """Yield batches of all sentences, the longest sentences first.
 
-    max_padding: the most ids of padding in a batch. With 0 the sentences of a batch have one length.
+    max_padding: maximum number of padding ids in a batch. With 0, all sentences of a batch have the same length.
     """
     indices: list[int] = []
     padding = 0

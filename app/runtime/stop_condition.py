@@ -39,9 +39,9 @@ class WakeFlag:
 class StopCondition(NamedTuple):
     """The conditions that end a call of several steps early. A call takes at least one step.
 
-    steps_after_end: the most steps after the earliest one in which a row ends or a beam is done. Steps that other
-        threads have begun by then are taken, too. If the thread pool is busy with another model, the first rows may
-        take all steps before a later row ends.
+    steps_after_end: maximum number of steps after the earliest step in which a row ends or a beam is done. Steps that
+        other threads have begun by then are taken, too. If the thread pool is busy with another model, the first rows
+        may take all steps before a later row ends.
     wake_flag: read between steps. Once it is set, no further step is begun. None for no flag.
     min_steps: steps before the flag is read for the first time; 0 counts as 1.
     """

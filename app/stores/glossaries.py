@@ -53,7 +53,7 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
 
 class EntriesFormat(Enum):
-    """Format of entries: a term, a tab and its translation, or comma-separated values."""
+    """Format of entries. TSV: a line has a term, a tab and the translation. CSV: comma-separated values."""
 
     TSV = "tsv"
     CSV = "csv"
@@ -83,8 +83,8 @@ class GlossaryStoreError(Exception):
 class GlossaryLimits:
     """Limits of one store. Lengths are code points.
 
-    max_glossaries: the most glossaries of one owner. max_problems: the most problems that one error reports.
-    max_cached: the most glossaries that are kept in memory for lookups.
+    max_glossaries: maximum number of glossaries of one owner. max_problems: maximum number of problems that one error
+    reports. max_cached: maximum number of glossaries that are kept in memory for lookups.
     """
 
     max_glossaries: int = 1000
@@ -140,7 +140,7 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
 def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the last line, and the columns, of every entry that is not blank.
 
-    Adds to `problems` if the text is not CSV from a line on, and ends there.
+    If a line cannot be read as CSV, adds this to `problems` and ends.
     """
     if entries_format is EntriesFormat.TSV:
         for line, content in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
@@ -213,7 +213,7 @@ class GlossaryStore:
             (stored_format,) = connection.execute("PRAGMA user_version").fetchone()
             if stored_format not in {0, _FORMAT}:
                 raise GlossaryStoreError(f"the glossary store has format {stored_format}, not {_FORMAT}")
-            if not stored_format:  # else another process's lock does not matter, because nothing is written
+            if not stored_format:  # an existing store is only read, so another process's lock does not matter
                 connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager
@@ -253,7 +253,7 @@ class GlossaryStore:
     ) -> StoredGlossary:
         """Store a new glossary. languages: codes of source and target.
 
-        Raises EntriesError for a bad length of the name or number of terms, and GlossaryStoreFull.
+        Raises EntriesError if the length of the name or the number of terms is not allowed, and GlossaryStoreFull.
         """
         name = name.strip()
         if not 1 <= len(name) <= self.limits.max_name_length:
@@ -329,22 +329,25 @@ class GlossaryStore:
         deleted the glossary. While the file cannot be read, a cached glossary is returned.
         """
         key = (owner, glossary_id)
-        try:
-            stored = self.get(owner, glossary_id)
-        except GlossaryStoreError:
-            with self._lock:
-                if key in self._cached:
-                    return self._cached[key]
-            raise
         with self._lock:
-            if key in self._cached:
-                self._cached.move_to_end(key)
-                return self._cached[key]
-        loaded = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
+            loaded = self._cached.get(key)
+        if loaded is None:
+            stored = self.get(owner, glossary_id)
+            loaded = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
         with self._lock:
             self._cached[key] = loaded
+            self._cached.move_to_end(key)
             while len(self._cached) > self.limits.max_cached:
                 self._cached.popitem(last=False)
+        try:
+            # After the caching: if the glossary is deleted meanwhile, this or `delete` removes it from the cache.
+            self.get(owner, glossary_id)
+        except GlossaryStoreError:
+            return loaded
+        except GlossaryNotFound:
+            with self._lock:
+                self._cached.pop(key, None)
+            raise
         return loaded
 
 

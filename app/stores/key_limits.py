@@ -60,9 +60,9 @@ CONCURRENT = "concurrent_requests"
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """The limits that all API keys of one name share; None: no limit. The names of all but the last are those of KINDS.
+    """The limits that all API keys of one name share; None: no limit.
 
-    concurrent_requests: in progress at once in one server.
+    concurrent_requests: requests in progress at once in one server. Every other field is named as in KINDS.
     """
 
     requests_per_minute: int | None = None
@@ -73,7 +73,7 @@ class KeyLimits:
 
     @functools.cached_property
     def counted(self) -> tuple[tuple[Kind, int], ...]:
-        """The limits that are set, with their kinds, without the concurrent requests."""
+        """The limits that are set, each with its kind. The limit on concurrent requests is left out."""
         limits = ((kind, getattr(self, name)) for name, kind in KINDS.items())
         return tuple((kind, limit) for kind, limit in limits if limit is not None)
 

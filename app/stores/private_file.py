@@ -28,6 +28,6 @@ def create_private(path: Path) -> None:
 def uri_of(path: Path) -> str:
     """Return the URI with which SQLite opens a file. If the file is missing, SQLite does not create it.
 
-    SQLite would create it for all users to read, and without tables.
+    If SQLite created the file, all users could read it, and it would have no tables.
     """
     return f"{path.absolute().as_uri()}?mode=rw"

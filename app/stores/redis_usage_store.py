@@ -1,7 +1,8 @@
-"""Keeps the counts of what callers use in Redis, which servers on several machines may share."""
+"""Keeps in Redis the counts of what callers use. Servers on several machines may share them."""
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,14 +16,16 @@ _TIMEOUT_S = 1.0
 # The braces put all keys into one slot, so that a proxy of a cluster can run the script. The client itself knows no
 # cluster.
 _PREFIX = "{transduce-usage}"
-# Adds a batch unless it was added before: an answer may be lost after the script has run. KEYS: the batch's key, then
-# a hash for each amount. ARGV: the seconds for which the batch is remembered, then field, amount and remaining
-# seconds of each hash. They are relative, so the clock of Redis may differ from that of the servers.
+# Adds a batch unless it is the last one that this server has added: if the script's answer is lost, the server sends
+# the batch again. KEYS: the key under which this server's last batch is remembered, then a hash for each amount. ARGV:
+# the batch, the seconds for which it is remembered, then for each hash the field, the amount and the seconds for which
+# the hash is kept. Seconds are relative, so the clock of Redis may differ from the clocks of the servers.
 _ADD = """
-if redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+    redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
     for i = 2, #KEYS do
-        redis.call('HINCRBY', KEYS[i], ARGV[3 * i - 4], ARGV[3 * i - 3])
-        redis.call('EXPIRE', KEYS[i], ARGV[3 * i - 2])
+        redis.call('HINCRBY', KEYS[i], ARGV[3 * i - 3], ARGV[3 * i - 2])
+        redis.call('EXPIRE', KEYS[i], ARGV[3 * i - 1])
     end
 end
 return 1
@@ -51,6 +54,7 @@ class RedisUsageStore:
         )
         _check(url, self._redis)
         self._add = self._redis.register_script(_ADD)
+        self._batch_key = f"{_PREFIX}:last_batch:{uuid.uuid4().hex}"
 
     def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
         """Add a batch, and read the counts. Raises UsageStoreError."""
@@ -58,18 +62,21 @@ class RedisUsageStore:
 
         try:
             if batch is not None:
-                keys, arguments = [f"{_PREFIX}:batch:{batch.batch_id}"], [str(KEPT_S)]
+                lives = {count: int(ends_at(count) + KEPT_S - time_s) for count in batch.amounts}
+                # The batch is remembered as long as any of its counts is kept. Redis refuses a life of 0 seconds.
+                keys, arguments = [self._batch_key], [batch.batch_id, str(max([1, *lives.values()]))]
                 for count, amount in batch.amounts.items():
                     keys.append(_hash(count.kind, count.starts_at))
-                    arguments += [count.caller, str(amount), str(int(ends_at(count) + KEPT_S - time_s))]
+                    arguments += [count.caller, str(amount), str(lives[count])]
                 self._add(keys=keys, args=arguments)
             starts = starts_at(time_s)
             with self._redis.pipeline(transaction=False) as pipeline:
                 for kind, start in starts.items():
                     pipeline.hgetall(_hash(kind, start))
                 found = pipeline.execute()
-        except (RedisError, UnicodeError) as error:  # UnicodeError: of a name that no host can have
-            # The address may lead to another server by now. A primary that became a replica keeps its connections.
+        except (RedisError, UnicodeError) as error:  # UnicodeError: the URL has a name that no host can have
+            # Connect anew next time: the address may lead to another server by now, but a primary that became a replica
+            # does not close its old connections.
             self._redis.connection_pool.disconnect()
             raise UsageStoreError(f"the usage store failed: {type(error).__name__}") from error
         return {

@@ -65,7 +65,7 @@ class Usage:
         self._used: Counter[Count] = Counter()  # in the current periods, by all servers as far as known
         self._in_progress: Counter[str] = Counter()
         self._periods: dict[Kind, Period] = {}
-        # The times in which all of `_periods` are current: the latest start and the earliest end.
+        # All of `_periods` are current between these times, the latest start and the earliest end.
         self._periods_start_at = self._periods_end_at = 0
 
     def set_limits(self, limits: Mapping[str, KeyLimits]) -> None:
@@ -76,9 +76,9 @@ class Usage:
     async def begin(self, caller: str, num_characters: int) -> Spending:
         """Count a request with this many code points. `Spending.end` must follow.
 
-        Raises PayloadTooLarge if the request alone exceeds a limit, and QuotaExceeded if it exceeds what is left of one
-        or too many requests are in progress. Then only the refusal is counted. Raises UsageUnavailable; then nothing is
-        counted.
+        Raises PayloadTooLarge if the request alone exceeds a limit. Raises QuotaExceeded if it exceeds what is left of
+        a limit, or if too many requests are in progress. In both cases only the refusal is counted. Raises
+        UsageUnavailable; then nothing is counted.
         """
         limits = await self._limits_of(caller)
         self._check_in_progress(caller, limits)
@@ -87,7 +87,7 @@ class Usage:
         return Spending(self, caller, num_characters, counts)
 
     async def count_characters(self, spending: Spending, num_characters: int) -> None:
-        """Count further code points of a request in progress. Raises as `begin`; then none of these are counted."""
+        """Count further code points of a request in progress. If it raises as `begin` does, none of them is counted."""
         caller = spending.caller
         limits = await self._limits_of(caller)
         spending.counts += self._count(caller, limits, {Unit.REQUESTS: 0, Unit.CHARACTERS: num_characters})
@@ -120,12 +120,12 @@ class Usage:
 
         The limit on concurrent requests is not in the list.
         """
-        limits, periods = self.limits.get(caller, NO_LIMITS), self._current()
+        limits, periods = self.limits.get(caller, NO_LIMITS), self._update_periods()
         return [Standing(kind, most, self.used(caller, kind), periods[kind]) for kind, most in limits.counted]
 
     def used(self, caller: str, kind: Kind) -> int:
         """Return what the caller has used in the current period."""
-        return self._used[Count(caller, kind.name, self._current()[kind].starts_at)]
+        return self._used[Count(caller, kind.name, self._update_periods()[kind].starts_at)]
 
     def num_in_progress(self, caller: str) -> int:
         """Return the number of the caller's requests in progress in this process."""
@@ -159,7 +159,7 @@ class Usage:
         self._check(caller, limits, amounts)
         counts = [
             (Count(caller, kind.name, period.starts_at), amounts[kind.unit])
-            for kind, period in self._current().items()
+            for kind, period in self._update_periods().items()
             if amounts[kind.unit]
         ]
         self._add(counts, 1)
@@ -186,7 +186,7 @@ class Usage:
         ]
         if exceeded:
             # A limit that is smaller than the request refuses it in every period. Without such a limit, the request is
-            # refused until the last of these periods has ended.
+            # refused until the period of every exceeded limit has ended.
             worst = max(
                 exceeded, key=lambda each: (amounts[each.kind.unit] > each.limit, each.period.ends_at)
             )
@@ -208,10 +208,10 @@ class Usage:
     def _count_refusal(self, caller: str, limit: str) -> None:
         self.totals.setdefault(caller, KeyTotals()).refused[limit] += 1
 
-    def _current(self) -> dict[Kind, Period]:
-        """Return the current period of each kind. Forgets the counts of other periods.
+    def _update_periods(self) -> dict[Kind, Period]:
+        """Return the current period of each kind. If one has changed, forget the counts of the other periods.
 
-        The clock may have been set back.
+        A period also changes if the clock is set back.
         """
         now = self.clock()
         if not self._periods_start_at <= now < self._periods_end_at:

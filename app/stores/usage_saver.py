@@ -1,4 +1,4 @@
-"""Exchanges counts with a store in a thread, in batches, and tells whether the store's counts are known."""
+"""Exchanges counts with a store in a thread, in batches, and lets a request wait for fresh counts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ logger = logging.getLogger("app.usage")
 # Seconds from the first unsaved count until it is saved. If smaller, more writes. It must be below FRESH_S, so that the
 # requests of a busy server find the counts fresh and do not wait.
 SAVE_S = 0.5
-# Seconds after the start of the last successful exchange in which requests of keys with limits are accepted without
-# another one. So a crash loses at most the counts of these seconds, and other servers' counts are at most this old.
+# Requests of keys with limits are accepted without another exchange for this many seconds from the start of the last
+# successful one. So a crash loses at most the counts of these seconds, and other servers' counts are at most this old.
 FRESH_S = 1.0
 # Seconds that a request waits for an exchange. If smaller, a slow disk causes refusals.
 WAIT_S = 2.0
@@ -47,6 +47,7 @@ class UsageSaver:
         self._batch: Batch | None = None  # being saved, or to be sent again after a failure
         self._exchange: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
         # Seconds of time.monotonic.
         self._fresh_until = 0.0
         self._retry_at = 0.0
@@ -54,13 +55,12 @@ class UsageSaver:
     def add(self, count: Count, amount: int) -> None:
         """Save this amount within SAVE_S."""
         self._unsaved[count] += amount
-        if self._timer is None:
-            self._save_after(SAVE_S)
+        self._save_after(SAVE_S)
 
     async def ensure_fresh(self, *, wait_s: float = WAIT_S) -> None:
         """Exchange counts unless the last exchange is fresh. Raises UsageUnavailable.
 
-        wait_s: the most seconds to wait for the exchange. It goes on after them.
+        wait_s: maximum number of seconds to wait for the exchange. An exchange that takes longer is not cancelled.
         """
         now = time.monotonic()
         if now < self._fresh_until:
@@ -75,20 +75,24 @@ class UsageSaver:
     async def close(self) -> None:
         """Save all counts, and close the store. A failure is logged.
 
-        Waits at most WAIT_S for the exchange that runs, and for one more. Counts that are not saved then may be lost.
+        Waits for the exchange that runs, and for one more, each at most WAIT_S. Counts that are not saved then may be
+        lost.
         """
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._exchange is not None:  # it may lack the last counts
             await asyncio.wait({self._exchange}, timeout=WAIT_S)
         if self._exchange is None and (self._unsaved or self._batch is not None):
             await asyncio.wait({self._started_exchange()}, timeout=WAIT_S)
-        if self._timer is not None:
-            self._timer.cancel()
         self._thread.submit(self._store.close)
         self._thread.shutdown(wait=False)
 
     def _save_after(self, seconds: float) -> None:
+        """Start an exchange in some seconds, unless a timer runs already or the saver is closed."""
+        if self._timer is not None or self._is_closed:
+            return
+
         def save() -> None:
             self._timer = None
             self._started_exchange()
@@ -119,7 +123,7 @@ class UsageSaver:
             return True
         finally:
             self._exchange = None
-            if (self._batch is not None or self._unsaved) and self._timer is None:
+            if self._batch is not None or self._unsaved:
                 self._save_after(RETRY_S if self._batch is not None else SAVE_S)
 
     def _take(self, found: dict[Count, int], started: float) -> None:

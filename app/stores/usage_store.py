@@ -36,7 +36,7 @@ class UsageStoreError(Exception):
 
 
 class Count(NamedTuple):
-    """What one caller uses in one period. kind: a name of KINDS. starts_at: of the period, in Unix seconds."""
+    """The key of a count: its caller, kind (a name of KINDS) and period (by its start in Unix seconds)."""
 
     caller: str
     kind: str
@@ -54,9 +54,9 @@ class UsageStore(Protocol):
     """Keeps counts. One thread at a time calls the methods."""
 
     def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
-        """Add a batch, all of it or nothing. Return all counts of the periods at a Unix time.
+        """Add a batch, all of it or nothing. Return all counts of the periods that contain the Unix time `time_s`.
 
-        Raises UsageStoreError.
+        A batch whose exchange has failed is sent again before any other. Raises UsageStoreError.
         """
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class SqliteUsageStore:
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
                 if found not in {0, _FORMAT}:
                     raise UsageStoreError(f"the file has format {found}, not {_FORMAT}")
-                if not found:  # else another process's lock does not matter, because nothing is written
+                if not found:  # an existing store is only read, so another process's lock does not matter
                     connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
         except UnusableFile as error:
             raise UsageStoreError(str(error)) from error

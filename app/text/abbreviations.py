@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-# Abbreviations after which sentencex 1.0.32 ends a sentence, although they never end one. The Russian `им` may end one,
-# so it is left out. `_` is a space. An abbreviation with `#` counts only before a digit. A word in lower case also has
-# a form with a capital.
+# Abbreviations after which sentencex 1.0.32 ends a sentence, although no sentence ends with them. A sentence may end
+# with the Russian `им`, so it is left out. `_` is a space. An abbreviation with `#` counts only before a digit. A word
+# in lower case also has a form with a capital.
 _ABBREVIATIONS = {
     "bg": "г-н д-р т.е",
     "bs": "br# npr str# sv tzv ul",
@@ -30,9 +30,9 @@ _ABBREVIATIONS = {
     "tr": "Alb Av Doç örn Sn Yrd",
     "vi": "BS GS PGS ThS TP Tp TS",
 }
-# Abbreviations that are also top-level domains. After a full stop they count as such (`allegro.pl.`).
+# Abbreviations that are also top-level domains. After a full stop they count as domains (`allegro.pl.`).
 _TOP_LEVEL_DOMAINS = "al|br|no|pl|sv"
-# Languages that write ordinal numbers with a full stop, in which sentencex ends a sentence after it.
+# Languages that write ordinal numbers with a full stop, and in which sentencex ends a sentence after this full stop.
 _POINT_AFTER_ORDINAL = frozenset(
     {"bs", "et", "eu", "hr", "hu", "is", "lv", "mk", "nb", "nn", "no", "pl", "sl", "sr", "tr"}
 )
@@ -65,7 +65,10 @@ def joined(sentences: Sequence[str], language: str) -> list[str]:
 
 
 def _continues(end: str, first: str, language: str) -> bool:
-    """Whether a sentence continues. end: its last characters. first: the first one of what follows."""
+    """Whether two pieces are one sentence.
+
+    end: the last characters of the first piece. first: the first character of the second piece.
+    """
     if end[-2:-1].isdigit():
         if end[-1] == "\uff0e":
             return first.isdigit()

@@ -26,7 +26,8 @@ _INNER = frozenset("'\u2019_")  # part of a word if they are between two letters
 class Alignment:
     """Weights between the subwords of a source and of its translation.
 
-    source, target: start and end of every subword in its text, in code points. An empty one (the end token) is ignored.
+    source, target: start and end of every subword in its text, in code points. A subword without characters (the end
+    token) is ignored.
     weights: (num_target_subwords, num_source_subwords), not negative. They are attention, or a 0/1 alignment.
     """
 
@@ -118,8 +119,9 @@ class WordAlignment:
     def cut(self, position: int, first: int, last: int) -> int:
         """Return where a position of the source divides the words first..last-1 of the target.
 
-        The result g is in first..last. It maximises the weight before the position of the words before g, plus the
-        weight after the position of the words from g on. Of equally good results the first is returned.
+        The result g, in first..last, maximises a sum. Each word before g adds its weight on the source before the
+        position. Each word from g on adds its weight on the source after the position. Of equally good results the
+        first is returned.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]

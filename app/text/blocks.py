@@ -30,9 +30,9 @@ class Block(NamedTuple):
     """Running text.
 
     text: the text with references decoded, with one placeholder for each protected span.
-    raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span; empty
-        for the second and later characters that one reference means.
-    offsets: for each character of `text` its position in the document, in code points, and last the end.
+    raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span. If one
+        reference means several characters, the first has the reference, and the others are empty.
+    offsets: for each character of `text` its position in the document, in code points. The last entry is the end.
     tags: inline tags in order, with positions in `text`.
     placeholders: the placeholder characters that are in `text`.
     """
@@ -53,7 +53,10 @@ class Block(NamedTuple):
         return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
     def end(self, index: int, tag: int = 0) -> int:
-        """Return the offset in the document after text[index], before the tags that follow it from tags[tag] on."""
+        """Return the offset in the document where text[index] ends.
+
+        Of the tags that directly follow text[index], those before tags[tag] are before the offset, the others after it.
+        """
         first = bisect_left(self.tags, index + 1, key=lambda tag: tag.position)
         return self._offset(max(first, tag), index + 1)
 
@@ -62,7 +65,7 @@ class Block(NamedTuple):
         return self._offset(index, self.tags[index].position)
 
     def _offset(self, first: int, position: int) -> int:
-        """Return the offset in the document before text[position] and those of its tags that begin with tags[first]."""
+        """Return the offset in the document of tags[first] if that tag is at text[position], else of text[position]."""
         last = bisect_right(self.tags, position, first, key=lambda tag: tag.position)
         return self.offsets[position] - sum(len(tag.markup) for tag in self.tags[first:last])
 
@@ -101,8 +104,8 @@ def unused_placeholders(text: str) -> Iterator[str]:
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
     """Yield parts of raw text as (raw, meaning). The meaning of an unknown reference is None.
 
-    An ampersand that begins no reference means itself. A name without a semicolon is a reference if HTML defines it, or
-    its longest beginning that HTML defines: `&lt3` means `<3`.
+    An ampersand that begins no reference means itself. Of a name without a semicolon, the longest beginning that HTML
+    defines is a reference: `&lt3` means `<3`.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
@@ -147,7 +150,7 @@ def references_of(block: Block) -> dict[str, str]:
 class Replacement:
     """A part of a block that the model must not read.
 
-    restored: the markup that replaces its text in the translation; None to keep its own.
+    restored: the markup that the translation has in its place; None: the same markup as the document.
     """
 
     span: Span
@@ -162,7 +165,8 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
       a letter or digit, as in `price<sup>1</sup>`, it also stands for the elements that enclose just this part. If a
       tag separates the part from a word after it, as in `<b>3</b>words`, the text has a space before the word, because
       models do not translate a word that follows a placeholder directly.
-    - With `restored`, the tags inside that are before the first closing one precede it, and the others follow it.
+    - With `restored`, a placeholder stands for that markup and for the tags inside the part. The tags before the first
+      closing tag precede the markup, and the other tags follow it.
     """
     if not replacements:
         return block
@@ -301,7 +305,7 @@ def _markup(block: Block, span: Span, inner_tags: range) -> str:
 
 
 def _between(restored: str, tags: Sequence[Tag]) -> str:
-    """Return a part's new markup after the tags before the first closing one, and before the other tags."""
+    """Return a part's new markup with its tags: those before the first closing tag precede it, the others follow it."""
     kinds = [tag.kind for tag in tags]
     place = kinds.index(TagKind.CLOSE) if TagKind.CLOSE in kinds else len(tags)
     markup = [tag.markup for tag in tags]
@@ -326,7 +330,7 @@ class BlockBuilder:
             self._add_piece(piece, meaning)
 
     def untouched(self, raw: str) -> None:
-        """Add a part of a sentence that is not translated."""
+        """Add inline content that is not translated. A placeholder stands for it in the sentence."""
         self._raw.append(raw)
         self._add_piece(raw, None)
 

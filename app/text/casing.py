@@ -1,9 +1,9 @@
 """Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
 A sentence in capitals (`MIND THE GAP`) has no lower-case letter except `ß`, no letter of a script without case, and is
-more than an acronym. It has a word of five letters or more, or two words of two letters or more, one of them with four.
-Or it is a single word of three or four letters that the vocabulary has as one subword (`OPEN`). The model reads it in
-lower case with a capital at its start. The translation is converted to capitals, where `ß` becomes `SS`.
+more than an acronym. It has a word of five letters or more, or two words of two letters or more, one of them with at
+least four. Or it is a single word of three or four letters that the vocabulary has as one subword (`OPEN`). The model
+reads it in lower case with a capital at its start. The translation is converted to capitals, where `ß` becomes `SS`.
 
 An English title (`The Old Man and the Sea`) has at least four words and does not end with a full stop. All its words
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
@@ -46,8 +46,8 @@ _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
-# Fewest words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep their capitals,
-# and the model translates these badly.
+# Minimum number of words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep
+# their capitals, and the model translates these badly.
 MIN_TITLE_WORDS = 4
 
 
@@ -67,7 +67,7 @@ def no_word(word: str) -> bool:
 def casing_of(text: str, language: str, is_word: Callable[[str], bool] = no_word) -> Casing:
     """Return the casing of a sentence.
 
-    language: BCP 47 code of the sentence. is_word: whether a short word is no acronym. It gets the word in lower case.
+    language: BCP 47 code of the sentence. is_word(short word in lower case): whether it is a word, not an acronym.
     """
     text = unicodedata.normalize("NFC", text)
     may_be_title = base_language(language) == "en" and not text.rstrip().endswith(".")

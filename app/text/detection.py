@@ -34,11 +34,13 @@ MIN_CONFIDENCE_TO_REFUSE = 0.8
 # probability. Then no single language needs MIN_CONFIDENCE_TO_REFUSE, because similar languages, such as Danish and
 # Norwegian, may share the probability.
 MAX_ALLOWED_TO_REFUSE = 0.001
-# Fewest bytes of letters in UTF-8: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. The detector counts
-# bytes. If smaller, words and names are refused on a guess. If larger, short foreign sentences are translated.
+# A text is refused only if its letters have at least this many bytes in UTF-8: 21 Latin letters, 11 Cyrillic letters or
+# 7 Chinese characters. The detector counts bytes. If smaller, words and names are refused on a guess. If larger, short
+# foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
-# Fewest words of a phrase, which may have fewer bytes than MIN_BYTES_TO_REFUSE. Unlike in a name, not all of its words
-# are capitalised. If smaller, foreign names are refused. If larger, short foreign sentences are translated.
+# Minimum number of words of a phrase. A phrase is refused even if it has fewer bytes than MIN_BYTES_TO_REFUSE. Unlike
+# in a name, not all of its words are capitalised. If smaller, foreign names are refused. If larger, short foreign
+# sentences are translated.
 MIN_WORDS_OF_PHRASE = 3
 # The model's label for a language code, if the two differ.
 _ALIASES = {"nb": "no", "fil": "tl"}
@@ -105,7 +107,7 @@ def is_same_language(code: str, other: str) -> bool:
 
 
 class _Columns:
-    """Some columns of a mapped table, of which only the rows that are selected are read."""
+    """Some columns of a mapped table. Only the rows that are selected are read from the file."""
 
     def __init__(self, table: Any, columns: Sequence[int]) -> None:
         self._table, self._columns = table, columns
@@ -178,7 +180,8 @@ def foreign_language(
 ) -> str | None:
     """Return the language of a text that is certainly in none of the allowed ones, or None.
 
-    detected: the result of `LanguageDetector.detect`. Words, names and short texts are never certain, but phrases are.
+    detected: the result of `LanguageDetector.detect`. If the letters of a text have fewer than MIN_BYTES_TO_REFUSE
+    bytes, its language is certain only if the text is a phrase. Single words and names are no phrases.
     """
     if not detected:
         return None

@@ -3,8 +3,9 @@
     python -m app.text.detector_arrays
 
 py3langid has its model as one packed file. Unpacking it takes a third of a second of each start, and 60 MB of memory.
-This command unpacks it once, when an environment is built. Of the two large files, a process reads only the parts that
-its texts need. If a file is missing or truncated, each process unpacks the model itself, with the same results.
+This command unpacks it once, when an environment is built. Of the two large arrays (`ptc`, `nextmove`), a process then
+reads only the parts that its texts need. If a file is missing or truncated, each process unpacks the model itself, with
+the same results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds rows of HTML elements, such as the links of a menu, which a page shows apart.
+"""Finds rows of HTML elements, such as the links of a menu, that a page shows apart from each other.
 
 A row has elements of one name that follow each other with nothing but white space between them.
 """
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from app.text.word_borders import may_end_word
 
-# Elements of a row that is shown apart also within a sentence. Two may be parts of one word:
-# `We use <span>Git</span><span>Hub</span>`.
+# The elements of a row are apart even within a sentence if there are at least this many. Two elements may be parts of
+# one word: `We use <span>Git</span><span>Hub</span>`.
 _MIN_ELEMENTS = 3
 
 
 @dataclass
 class _Row:
-    """starts: the indices of the opening tags. num_texts: the texts with a word that are in the elements."""
+    """starts: the indices of the opening tags. num_texts: number of texts with a word in the elements."""
 
     name: str
     starts: list[int]
@@ -27,7 +27,7 @@ class _Row:
 
 
 class _Open(NamedTuple):
-    """An element that has not ended. num_before: the texts with a word before it. row: None if it is in no row."""
+    """An element that has not ended. num_before: number of texts with a word before it. row: None if it has none."""
 
     name: str
     num_before: int

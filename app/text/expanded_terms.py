@@ -1,6 +1,6 @@
-"""Glossary terms as words in the model's first input, because the model may translate the words as the glossary does.
+"""Puts glossary terms as words into the model's first input. The model may translate them as the glossary does.
 
-A translation without its terms is decoded again with placeholders for them (`app.text.parsed_text`).
+If a translation lacks a term, the segment is decoded again with a placeholder for the term (`app.text.parsed_text`).
 """
 
 from __future__ import annotations

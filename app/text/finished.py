@@ -134,7 +134,10 @@ class Writer:
         return [*parts, *shown[done:]]
 
     def _characters(self, block: Block, segment: SourceSegment, text: str) -> Sequence[str]:
-        """Return the spelling of each character; the text with its numbers rewritten if no other spelling differs."""
+        """Return the spelling of each character of a text, with numbers rewritten.
+
+        The result may be one string instead of a list, because a string is a sequence of its characters.
+        """
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
         is_copy = text == segment.written and not segment.numbers
@@ -199,7 +202,10 @@ def span_in_document(block: Block, segment: SourceSegment) -> Offsets:
 
 
 def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
-    """Return a segment's tags by position in its source, each with the spaces after it that the source lacks."""
+    """Return a segment's tags by position in `segment.source`.
+
+    Each tag has the document's spaces after it that `segment.source` lacks.
+    """
     tags: list[Tag] = []
     for index in segment.tags:
         tag = block.tags[index]
@@ -217,12 +223,12 @@ def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
 
 
 def _with_unread(block: Block, segment: SourceSegment, shown: Sequence[str]) -> Sequence[str]:
-    """Return the spellings of the source's characters, each with the characters after it that the source lacks.
+    """Return the spellings of the characters of `segment.source`, each followed by what was dropped after it.
 
-    These are the invisible characters and spaces that `app.text.model_input` drops. Spaces after a tag are left out,
-    because the tag has them. A run of ASCII white space stays one space.
+    `app.text.model_input` drops invisible characters and spaces. Dropped spaces after a tag are left out, because the
+    tag has them. A run of ASCII white space stays one space.
     """
-    if isinstance(segment.positions, range):  # The source lacks none.
+    if isinstance(segment.positions, range):  # `segment.source` lacks no character of the document.
         return shown
     tags = [block.tags[index].position for index in segment.tags]
     spellings = []

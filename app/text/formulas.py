@@ -1,4 +1,4 @@
-"""Finds parts of words with a tag inside that are not translated: H<sub>2</sub>O, and the 1 of price<sup>1</sup>."""
+"""In words with a tag inside, finds what is not translated: H<sub>2</sub>O, and the 1 of price<sup>1</sup>."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from app.text.tags import partners
 
 _TAGS = frozenset({"sub", "sup"})
 _SPACED = re.compile(f"[^{UNSPACED}]++")
-# Letters of the shortest word whose mark is separated from it. Most symbols and units are shorter.
+# Minimum number of letters of a word from which a mark is separated. Most symbols and units are shorter.
 _MIN_LETTERS = 3
 
 
 class _Raised(NamedTuple):
-    """An element `sub` or `sup` that is in no other one. has_word: whether it has a word that is translated."""
+    """An element `sub` or `sup` that is in no other `sub` or `sup`. has_word: whether a word in it is translated."""
 
     start: int
     end: int
@@ -29,11 +29,12 @@ class _Raised(NamedTuple):
 
 
 def find_formulas(block: Block) -> list[Span]:
-    """Return the formulas and marks, in order. Each is in a word with a tag inside that has a digit, `sub` or `sup`.
+    """Return the formulas and marks of the words with a tag inside, in order.
 
-    A mark is what is in `sub` or `sup`, or has no letter, as in `price<sup>1</sup>`, if the rest has three letters or
-    more and no capital after the first. A word without such a rest is a formula as a whole. Letters of scripts without
-    spaces end a formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
+    Only words count that have a digit, or in which one of the tags is `sub` or `sup`. A mark is a piece of such a word
+    that is in `sub` or `sup` or has no letter, such as the 1 of `price<sup>1</sup>`. The rest of the word must have
+    three letters or more, and no capital after the first. A word without such a rest is a formula as a whole. Letters
+    of scripts without spaces end a formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
     """
     if not block.tags:
         return []
@@ -63,8 +64,8 @@ def find_formulas(block: Block) -> list[Span]:
 def _words(block: Block, raised: Sequence[_Raised]) -> list[Span]:
     """Return the words of a block.
 
-    A word has all of a `sub` or `sup` that begins inside it: `costs<sup>1)</sup>`. It also has one that follows it and
-    has no word: `price<sup>[1]</sup>`.
+    A `sub` or `sup` that begins inside a word belongs to the word as a whole: `costs<sup>1)</sup>`. So does a `sub` or
+    `sup` that directly follows a word and has no word of its own: `price<sup>[1]</sup>`.
     """
     found: list[Span] = []
     for word in words(block.text):

@@ -38,7 +38,7 @@ _ENDINGS = {
     "de": ("e", "en", "er", "ern", "es", "em", "n", "s"),
     "fr": ("s", "x", "e", "es"),
 }
-# The first part of a word with an apostrophe. A term may begin after it, or be it.
+# The first part of a word with an apostrophe. A term may begin after this part, or be this part.
 _FIRST_PARTS = {
     "fr": re.compile("(?:[cdjlmnst]|(?:jus|lors|puis)?qu)['\u2019]", re.IGNORECASE),
     "it": re.compile("(?:l|d|un|(?:a|da|de|ne|su)ll)['\u2019]", re.IGNORECASE),
@@ -46,12 +46,12 @@ _FIRST_PARTS = {
 }
 # Languages with their own division into words or their own lower case.
 _WITH_OWN_WORDS = frozenset({*_FIRST_PARTS, *DOTLESS_I, GREEK})
-# Fewest letters of a word that may have an ending. If smaller, short words such as `as` match by chance. If larger,
-# forms of short words are missed.
+# Minimum number of letters before an ending. If smaller, short words such as `as` match by chance. If larger, forms of
+# short words are missed.
 MIN_INFLECTED_LENGTH = 3
-# Most words of terms that a word of a text is compared with, and most runs of words that are followed from there. Real
-# glossaries need few. If smaller, terms may be missed where many differ only by capitals and endings. If larger, such
-# terms take more time.
+# Maximum number of terms' words that a word of a text is compared with, and maximum number of runs of words that are
+# followed from there. Real glossaries need few. If smaller, terms may be missed where many differ only by capitals and
+# endings. If larger, such terms take more time.
 MAX_CHOICES = 32
 
 
@@ -78,12 +78,12 @@ class GlossaryHit:
         return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
-# A word of a term: in lower case, and what the text's word must begin with, in its case.
+# A word of a term: the word in lower case, and the beginning that the text's word must have, in the same case.
 _Word = tuple[str, str]
 
 
 class _Match(NamedTuple):
-    """A term at a word of a text. The greatest one counts.
+    """A term that begins at a word of a text. Of several, the greatest by the order of tuples counts.
 
     num_words: of the term. length: of the term, in characters. order: minus the index of the term in the glossary.
     """
@@ -96,7 +96,10 @@ class _Match(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A run of words that ends a term. longer: the runs with one more word before it. match: the term that it is."""
+    """A run of words that ends a term. longer: the runs with one more word in front, by this word.
+
+    match: the term, if the run is a whole term.
+    """
 
     longer: dict[_Word, _Run] = field(default_factory=dict)
     match: _Match | None = None
@@ -117,7 +120,7 @@ class Glossary:
         has no endings.
         """
         self._terms = tuple({term.source: term for term in terms}.values())
-        # By the language with its own words; "" for all others.
+        # The result of `_compile` by language. All languages that are not in _WITH_OWN_WORDS have the key "".
         self._compiled: dict[str, tuple[_Run, dict[str, list[str]]]] = {}
         self._set_language(source_language)
 
@@ -136,7 +139,7 @@ class Glossary:
         self._empty_run, self._forms = self._compiled[key]
 
     def _compile(self) -> tuple[_Run, dict[str, list[str]]]:
-        """Return the empty run, and the words of terms by the form that a text has of them, all in lower case."""
+        """Return the empty run, and for each word of a text the words of terms that it may match, in lower case."""
         empty_run = _Run()
         forms: dict[str, dict[str, None]] = {}
         for index, term in enumerate(self._terms):
@@ -148,7 +151,7 @@ class Glossary:
         return empty_run, {form: list(folded) for form, folded in forms.items()}
 
     def _part(self, word: str, forms: dict[str, dict[str, None]]) -> _Word:
-        """Return a word of a term, and add it to the forms that it has in a text."""
+        """Return a word of a term for comparisons. Adds to `forms` how a text may write it."""
         folded, start = _folded(word, self._language), _written(word, self._language)
         if start[1:] == start[1:].lower():
             start = "" if start[0].islower() else start[0]
@@ -202,7 +205,7 @@ class Glossary:
         return matches[::-1]
 
     def _parts_of(self, word: str) -> Iterator[_Word]:
-        """Yield the words of terms that a word of a text may match: those closest to it come first."""
+        """Yield the words of terms that a word of a text may match, the closest ones first."""
         for base, num_added in self._bases(_folded(word, self._language)):
             if base in self._forms:
                 written = _written(word, self._language)
@@ -260,7 +263,7 @@ def _is_in_capitals(term: Term, surface: str) -> bool:
 
 
 def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
-    """Return the hits without a match of their own in a translation, as whole words.
+    """Return the hits that have no match of their own in a translation. Matches are whole words.
 
     target_language: BCP 47 code. An unknown language has no endings.
     """

@@ -37,9 +37,10 @@ _IN_PARAGRAPH_NAMES = """
 
 
 class _EndRule(NamedTuple):
-    """Where an element without an end tag ends, outside of the elements named `around` that it contains.
+    """Which tags end an element E that has no end tag of its own.
 
-    next: elements whose start or end ends it. around: elements whose end ends it if they contain it.
+    next: names of elements whose start tag or end tag ends E. around: names of elements whose end tag ends E if they
+    contain E. If E contains an element of these names, the tags inside that element do not end E.
     """
 
     next: frozenset[str]
@@ -126,10 +127,10 @@ class _Untouched:
     def __init__(self, event: Event) -> None:
         self.start, self._name = event.start, event.name
         self._next, self._around = _END_RULES.get(event.name, _EndRule(frozenset(), frozenset({event.name})))
-        self._depth = 0  # the open elements in it that are named `around`
+        self._depth = 0  # number of open elements in it whose name is in `_around`
 
     def end(self, event: Event) -> int | None:
-        """Where the element ends, if this event ends it: before or after the event."""
+        """Where the element ends: before or after this event; None if the event does not end it."""
         is_close = event.kind == "close"
         if self._depth == 0 and is_close and event.name == self._name:
             return event.end
@@ -160,7 +161,7 @@ def _with_word_borders(parts: Iterator[Part]) -> Iterator[Part]:
 def _divided_block(block: Sequence[Part]) -> Iterator[Part]:
     """Yield the parts of a block, with a boundary where a word ends."""
     apart = _starts_apart(block)
-    before = ""  # the text before `tags`, if these directly follow one
+    before = ""  # the text directly before `tags`; empty if another part is there
     tags: list[tuple[int, Part]] = []
     for index, part in enumerate(block):
         if before and part.kind in {"open", "close", "point"}:

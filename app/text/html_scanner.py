@@ -31,7 +31,7 @@ _COMMENT_END = re.compile(r"--!?>")
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
 # Elements whose content has no markup, up to their own closing tags. `script` has rules of its own.
 RAW_TEXTS = frozenset({"iframe", "noembed", "noframes", "style", "textarea", "title", "xmp"})
-# ASCII, because "\u017f" is no "s" here.
+# ASCII, because without it "\u017f" (a long s) would match "s".
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII) for name in RAW_TEXTS}
 _SCRIPT_MARK = re.compile(r"<!--(?!-*>)|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
 # The attributes that are read.
@@ -84,7 +84,8 @@ def _raw_end(text: str, position: int, name: str) -> int:
 def _script_end(text: str, position: int) -> int:
     """Return where the closing tag of a script begins; the text's length if there is none.
 
-    After `<!--` in a script, `<script>` and the next `</script>` are a pair that does not end it (13.2.5.15-31).
+    After `<!--` in a script, `<script>` and the next `</script>` are a pair, and this `</script>` does not end the
+    script (13.2.5.15-31).
     """
     is_commented = is_nested = False
     for mark in _SCRIPT_MARK.finditer(text, position):

@@ -1,4 +1,4 @@
-"""Finds the language of a code such as `pt-BR`, because the text layer's rules are those of languages."""
+"""Finds the language of a code such as `pt-BR`, and how the language writes spaces and numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 _SPANISH_COMMA = frozenset({"", "es", "ar", "bo", "cl", "co", "ec", "py", "uy", "ve"})
 # Other codes whose numbers are not written as elsewhere in their language.
 _OTHER_NUMBERS = frozenset({"de-ch", "de-li", "en-za", "fr-ch", "it-ch"})
-# The languages of each decimal mark. Others, such as Arabic, have both.
+# The languages of each decimal mark. Other languages, such as Arabic, have both marks.
 _DECIMAL_MARKS = {
     ",": "af az be bg bs ca cs da de el eo es et eu fi fo fr gl hr hu hy id is it ka kk ky lb lt lv mk nb nl nn no oc "
     "pl pt ro ru sk sl sq sr sv tg tk tr tt uk uz vi",
@@ -27,7 +27,7 @@ def has_spaces(code: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def separator(source: str, target: str) -> str:
-    """What separates the translations of texts that nothing separates: a space if only the target has spaces."""
+    """What is put between translations whose sources nothing separates: a space if only the target has spaces."""
     return " " if has_spaces(target) and not has_spaces(source) else ""
 
 

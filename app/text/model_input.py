@@ -5,8 +5,8 @@ plain space where the text has a no-break or other wide space between two visibl
 space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
 layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
-A translation gets the text's space between two words, or a word and a punctuation mark, if they are neighbours in the
-text, too.
+If two words, or a word and a punctuation mark, are neighbours both in the text and in the translation, the translation
+gets the text's space between them.
 """
 
 from __future__ import annotations
@@ -96,10 +96,11 @@ def _is_wide(character: str) -> bool:
 
 
 def with_written_spaces(source: str, written: str, translation: str) -> str:
-    """Return the translation with the wide spaces of the text. The length stays, and so do wide spaces.
+    """Return the translation with the wide spaces of the text in the place of plain ones.
 
-    If two neighbours stand side by side more often in the translation than in the text, the last space counts again.
-    A second call changes nothing.
+    The translation keeps its length and the wide spaces that it has. If the same two neighbours occur more often in the
+    translation than in the text, the further occurrences get the last space that the text has between them. A second
+    call changes nothing.
     source, written: as in `ModelInput`.
     """
     if source == written:

@@ -1,14 +1,14 @@
 """Compares the numbers of a source and its translation by value, each in the notation of its language.
 
 `1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number may have two readings, its digits as
-written and a quantity. In a language whose decimal mark is unknown, `1,234` may be either quantity. A number is
-unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
+written and a quantity. In a language whose decimal mark is unknown, `1,234` may be the quantity 1234 or 1.234. A number
+is unchanged if one reading agrees. The parts of dates, times and versions (`2024-05-01`,
 `12:30`, `1.2.3`) are compared in any order. These pairs agree, too: a small number and its word (`5`, `five`), the
 month of a date and its name (`2024-05-01`, `1 May 2024`), `3 pm` and 15.
 
 `万`, `億`, `만` and the like multiply the number before them (`150万`). A number right after them is added (`1万2345`).
-The other side may have a word for this (`1.5 million`), so of these two only the digits before the last zeros are
-compared.
+The other side may have a word for this (`1.5 million`). So if one of two numbers is multiplied, only their digits
+before the last zeros are compared.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from app.text.language_codes import base_language, decimal_marks
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 
-_SPACES = "\u00a0\u2009\u202f "
+# Spaces that may stand inside a number, or between a number and its unit.
+SPACES = "\u00a0\u2009\u202f "
 # Digits with single marks between them, and a space or wide comma only before groups of three.
 NUMBER = re.compile(
-    r"\d++(?:[" + _SPACES + r"\uff0c]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\uff0e\-]\d++)*", re.UNICODE
+    r"\d++(?:[" + SPACES + r"\uff0c]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\uff0e\-]\d++)*", re.UNICODE
 )
 _DIGIT = re.compile(r"\d")
 _NO_DIGIT = re.compile(r"\D")
 # Marks between groups of digits that are no decimal mark in any language.
-_NEUTRAL_MARKS = re.compile(rf"[{_SPACES}'\u2019]")
+_NEUTRAL_MARKS = re.compile(rf"[{SPACES}'\u2019]")
 # The digits before the decimal mark, in languages with a decimal comma and with a decimal point.
 _WHOLE_WITH_POINTS = re.compile(r"\d{1,3}(?:\.\d{3})+|\d+")
 _WHOLE_WITH_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}|\d+")
 # Arabic and wide marks, and the marks that they stand for.
 _PLAIN_MARKS = str.maketrans("\u066b\u066c\uff0e\uff0c", ".,.,")
-_GAP = re.compile(f"[{_SPACES}\uff0c]")
+_GAP = re.compile(f"[{SPACES}\uff0c]")
 _DOTTED_DATE = re.compile(r"(?:\d{1,2}\.)?(\d{1,2})\.\d{4}")
 # A letter or digit of a script with spaces. Another letter next to a number belongs to another word.
 _LETTER = rf"[^\W_{UNSPACED}]"
@@ -55,11 +56,14 @@ _SCALES = (
     | dict.fromkeys("兆조", 10**12)
 )
 _SCALE_WORDS = f"[{''.join(_SCALES)}]{{1,3}}"
-# A space may come before a Chinese character (`10 万`). It comes before no Hangul, because Korean words begin with it.
-_SCALE = re.compile(rf"(?:[{_SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{_SPACES}](?=\d))?")
-_SCALE_BEFORE = re.compile(rf"\d[{_SPACES}]?{_SCALE_WORDS}$")
-_MAX_MULTIPLIED = 40  # the most characters of a multiplied number, because a decimal has a maximum
-_AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
+# A space may come before a Chinese character (`10 万`), but not before Hangul, because after a space the same character
+# may begin another Korean word.
+_SCALE = re.compile(rf"(?:[{SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{SPACES}](?=\d))?")
+_SCALE_BEFORE = re.compile(rf"\d[{SPACES}]?{_SCALE_WORDS}$")
+_MAX_MULTIPLIED = (
+    40  # maximum number of characters of a multiplied number, because a Decimal has a largest value
+)
+_AFTERNOON = re.compile(r"[" + SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _NUMBER_WORDS = {
     "en": "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -155,7 +159,10 @@ def has_digit(text: str) -> bool:
 
 
 def may_have_number(text: str, language: str) -> bool:
-    """Whether a text has a numeral or number word, or a language without known ones. language: BCP 47 code."""
+    """Whether a text has a numeral or a number word. True if the number words of its language are unknown.
+
+    language: BCP 47 code.
+    """
     values = _values(base_language(language))
     return (
         not values
@@ -212,7 +219,7 @@ def _multiplied(text: str, match: re.Match[str], marks: str) -> tuple[Decimal, i
 
 
 def _least_value(written: str, marks: str) -> Decimal:
-    """Return the value of a quantity, or 0 for a number that is none or too long."""
+    """Return the least possible value of a quantity, or 0 for a number that is no quantity or is too long."""
     if len(written) > _MAX_MULTIPLIED:
         return Decimal(0)
     values = (_value(_plain(written), mark) for mark in marks)

@@ -2,15 +2,17 @@
 
 A number keeps its length. These stay unchanged:
 
-- numbers without a decimal mark or a thousands mark, IP addresses, and numbers with a letter, `_`, `=`, `@` or a
-  backslash next to them, or right after one of `/:#.`;
-- times with a colon (`12:30`), and numbers like a time with a point after a word such as `at` (`at 12.30`), if no unit
-  or currency is next to them or to the other number of a range;
+- numbers that have neither a decimal mark nor a thousands mark, IP addresses, and numbers with a letter, `_`, `=`, `@`
+  or a backslash next to them, or right after one of `/:#.`;
+- times with a colon (`12:30`);
+- numbers that look like a time with a point and follow a word such as `at` (`at 12.30`), if no unit or currency is next
+  to them or to the other number of a range;
 - numbers before `am` (not in German, where it is a common word), `pm`, `o'clock`, `uhr`, `h` or `hrs`;
 - numbers whose thousands mark is a point or space, if they begin with 0 or follow a word such as `version`;
-- such numbers without a decimal part, unit or currency, if they have two marks or more after `+` (`+48 600 123 456`);
-- such numbers with spaces, if they stand next to another number (`040 123 4567`), or have two U+0020 or more and begin
-  with three digits (`777 123 456`);
+- numbers whose thousands mark is a point or space, without a decimal part, unit or currency,
+  - if they have two marks or more and `+` is right before them (`+48 600 123 456`);
+  - if the mark is a space, and they stand next to another number (`040 123 4567`);
+  - if the mark is U+0020, and they have it twice or more and begin with three digits (`777 123 456`);
 - a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
   capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
 - an English date that is valid with its day first and with its month first (`05/06/2025`).
@@ -24,7 +26,7 @@ import re
 from collections.abc import Mapping
 
 from app.text.language_codes import number_language
-from app.text.number_check import NUMBER
+from app.text.number_check import NUMBER, SPACES
 
 # The decimal mark and the thousands mark of each language.
 _DOT_GROUPS, _SPACE_GROUPS = (",", "."), (",", "\u00a0")
@@ -40,35 +42,36 @@ _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr
     ("fr", "es", "it", "pt"), "/"
 )
 _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
-_SPACES = "\u00a0\u2009\u202f "
-# Characters that may come before the first word of a text. `.NET 5.0` has another one.
+# Characters that may come before the first word of a text. A point is none of them, so in `.NET 5.0` the word `NET`
+# does not count as the first, and 5.0 stays unchanged.
 _OPENING = (
     "\t\n\r \u00a0\u202f\"'([{\u2018\u201a\u201c\u201e\u00ab\u2039*+-\u2013\u2014\u2022\u00b7\u00bf\u00a1"
 )
-# The most characters before the first word of a text. The limit keeps the time linear.
+# Maximum number of characters before the first word of a text. The limit keeps the time linear.
 MAX_MARKS = 40
 # The word before a number, with at most two other characters in between.
 _BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
 # The text that follows a time of day or a number of hours, such as `pm` or `h`.
 _CLOCK = re.compile(
-    r"[" + _SPACES + r"]?(?:[ap]\.\s?m\b|(a\s?m)\b|p\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE
+    r"[" + SPACES + r"]?(?:[ap]\.\s?m\b|(a\s?m)\b|p\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE
 )
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
     r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr"
     r"|versi[oó]n|versão|versione|versie|wersja|verze|версия|версія|versjon|versio|sürüm)"
 )
-# Those that are common words of languages with points or spaces between groups (`no` in Spanish, `v` in Czech).
+# Words of _NUMBERED that are common words in a language with points or spaces between groups (`no` in Spanish, `v` in
+# Czech).
 _COMMON_WORDS = frozenset(["no", "ver", "v"])
-# A number across a space, before and after. A year before does not count.
-_NUMBER_BEFORE = re.compile(r"\d(?<!\b(?:19|20)\d\d)[" + _SPACES + r"]$")
-_NUMBER_AFTER = re.compile(r"[" + _SPACES + r"]\d")
+# Another number before or after a number, with a space between them. A year before the number does not count.
+_NUMBER_BEFORE = re.compile(r"\d(?<!\b(?:19|20)\d\d)[" + SPACES + r"]$")
+_NUMBER_AFTER = re.compile(r"[" + SPACES + r"]\d")
 _BYTE = r"(?:1?\d{1,2}|2[0-4]\d|25[0-5])"
 _IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 # A currency before a number, and a currency, unit or magnitude after it. The case of a unit of one letter counts, and
 # no point or apostrophe follows it, because `w` and `v` are words, and `M.` and `l'` are no units.
 _CURRENCY_BEFORE = re.compile(
-    r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + _SPACES + r"]?$"
+    r"(?:[$€£¥₽₺₴₹]|\b(?:EUR|USD|GBP|CHF|PLN|CZK|RUB|UAH|SEK|NOK|DKK))[" + SPACES + r"]?$"
 )
 _UNIT = (
     r"(?i:[kcmdµ]m[²³23]?|m[²³23]|ha|[kmµ]g|[cdmh]l|[kmgt]w|[kmgt]?wh|kv|[kmgt]i?b|[kmg]?hz|km/h|[ксм]м[²³]?|м[²³]|[км]г"
@@ -78,12 +81,13 @@ _UNIT = (
     r"|million\w*|mln|mio|mrd|mld|млн|млрд|миллион\w*|мільйон\w*)(?![^\W_])"
 )
 _UNIT_AFTER = re.compile(
-    rf"[{_SPACES}]?(?:[%‰°$€£¥₽₺₴₹]|[mgtlWVмгтл](?![^\W_]|['\u2019.])|{_UNIT}|(?i:mil\w*)(?![^\W_]))"
+    rf"[{SPACES}]?(?:[%‰°$€£¥₽₺₴₹]|[mgtlWVмгтл](?![^\W_]|['\u2019.])|{_UNIT}|(?i:mil\w*)(?![^\W_]))"
 )
-# What shows, before or after it, that a number like 12.30 is no time: `at 9.30 Miller` and `at 7.30 $5` have times.
+# What shows, before or after a number like 12.30, that the number is no time. `at 9.30 Miller` and `at 7.30 $5` have
+# times.
 _PRICE_BEFORE = re.compile(_CURRENCY_BEFORE.pattern.removesuffix("$") + r"(?:[\d.,]+ (?:to|and|or) )?$")
 _AMOUNT_AFTER = re.compile(
-    rf"(?: (?:to|and|or) [\d.,]*\d)?[{_SPACES}]?(?:[%‰°]|[$€£¥₽₺₴₹](?! ?\d)|[WV](?![^\W_]|['\u2019.])"
+    rf"(?: (?:to|and|or) [\d.,]*\d)?[{SPACES}]?(?:[%‰°]|[$€£¥₽₺₴₹](?! ?\d)|[WV](?![^\W_]|['\u2019.])"
     rf"|[mgtl](?![^\W_]|['\u2019])|{_UNIT}|(?:[bt]illions?|pounds?|cents?)(?![^\W_]))"
 )
 # A time such as 12.30, and the words that come before times.
@@ -139,7 +143,7 @@ def _rewritten(
     """Return a number with the target language's marks, or None if it stays unchanged."""
     written = match.group()
     decimal, group = _MARKS[source_language]
-    separator = "[" + _SPACES + "]" if group.isspace() else re.escape(group)
+    separator = "[" + SPACES + "]" if group.isspace() else re.escape(group)
     is_grouped = re.fullmatch(
         r"\d{1,3}(?:" + separator + r"\d{3})+(?:" + re.escape(decimal) + r"\d+)?", written
     )
@@ -208,7 +212,7 @@ def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_amount(text: str, match: re.Match[str]) -> bool:
-    """Whether a currency or unit next to the number, or to the other one of a range, shows that it is no time."""
+    """Whether a currency or unit shows that a number is no time. It is next to the number or its partner in a range."""
     before = _PRICE_BEFORE.search(text, max(0, match.start() - 20), match.start())
     return before is not None or _AMOUNT_AFTER.match(text, match.end()) is not None
 

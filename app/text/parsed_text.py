@@ -248,7 +248,7 @@ class ParsedText:
     def with_term_placeholders(
         self, segment: SourceSegment, only: Collection[GlossaryHit] | None = None
     ) -> SourceSegment:
-        """Return the segment with placeholders for these terms; None for all.
+        """Return the segment with placeholders for the terms in `only`, or for all of its terms if `only` is None.
 
         If the model takes the segment at once, it also takes the result for None. With some of the terms, the result
         may be too long, because a placeholder can have more subwords than a short term.
@@ -362,7 +362,7 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
     """Return the indices of a segment's tags.
 
     These are the tags inside it, and both tags of each element that lies within it and does not contain all its words.
-    Other tags at its edges are left out, unless they are between these, and so are tags around the whole segment.
+    Tags around the whole segment are left out. Another tag at its edges is included only if it is between two of these.
     """
     if not tags:
         return range(0)

@@ -62,8 +62,8 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.
-# Therefore an address has no other letters before its `@`, and each label of its domain has only Latin or only others.
-# The last label is ASCII.
+# Therefore an address has no other letters before its `@`. Each label of its domain has only Latin letters or only
+# other letters. The last label is ASCII.
 _LATIN = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0300-\u036f\u1e00-\u1eff"
 _EMAIL = re.compile(
     rf"(?<![{_LATIN}0-9_.%+\-])[{_LATIN}0-9_][{_LATIN}0-9_.%+\-]{{0,63}}+@"
@@ -128,7 +128,7 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
 
 
 def _shortcodes(text: str, closed: Collection[str]) -> Iterator[Span]:
-    """Yield the shortcodes. closed: the names for which `[name]` is one."""
+    """Yield the shortcodes. closed: the names for which `[name]` is a shortcode."""
     yield from (Span(*match.span()) for match in _SHORTCODE.finditer(text))
     if closed:
         yield from (Span(*match.span()) for match in _OPENING_SHORTCODE.finditer(text) if match[1] in closed)
@@ -167,7 +167,7 @@ def _is_variable(text: str, start: int, end: int) -> bool:
 def _without_closing_punctuation(text: str, start: int, end: int) -> Span:
     """Return a URL without the sentence's punctuation, Markdown's `*_~`, and unmatched closing brackets at its end.
 
-    A URL that ends with one of these loses it.
+    If such a mark is really the last character of the URL, it is left out as well.
     """
     counts = {mark: text.count(mark, start, end) for mark in "()[]{}"}
     while end > start:

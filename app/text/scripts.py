@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# Ranges of a regular expression: Thai, Lao, Burmese, Khmer, Korean, Japanese and Chinese letters. A word may follow a
-# URL or a number without a space.
+# Ranges of a regular expression: Thai, Lao, Burmese, Khmer, Korean, Japanese and Chinese letters. In these scripts, a
+# word may follow a URL or a number without a space.
 UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"

@@ -32,8 +32,8 @@ _UNKNOWN_MARKS = (
     (re.compile("[\u17d4\u17d5](?!\u179b\u17d4)(?<!\u17d4\u179b\u17d4)"), "\u104b"),
     (re.compile("\u037e"), ";"),
 )
-# Lines in which sentencex finds no sentence end in any language, so that it need not be called. A line with a semicolon
-# is none of them, because Greek ends questions with it, nor is one with a bracket, because "b)" begins an item.
+# Lines in which sentencex finds no sentence end in any language, so that it need not be called. It is called for a line
+# with a semicolon, because Greek ends questions with it, and for one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
 # Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
 # Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.
@@ -112,7 +112,9 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
         start = line.start() + marks
         for sentence in _sentences(line.group()[marks:], base_language(language)):
             span = trimmed(text, start, start + len(sentence))
-            start += len(sentence)  # its length is that in the text, although its spaces may differ
+            start += len(
+                sentence
+            )  # it is as long in the text, although its spaces and marks may differ there
             if span is not None:
                 yield span
 
@@ -206,9 +208,11 @@ def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterato
 def best_cut(text: str, span: Span) -> int:
     """Return the position at which to split a span in two, start < cut < end.
 
-    It is the first of these that exists: the clause end nearest to the middle, within the middle half, if a space
-    follows or the script has no spaces; the space nearest to the middle; the nearest position that does not separate a
-    letter from its marks; the middle.
+    It is the first of these that exists:
+    - the clause end nearest to the middle, in the middle half of the span, if a space follows or the script has none;
+    - the space nearest to the middle;
+    - the position nearest to the middle that does not separate a letter from its marks;
+    - the middle.
     """
     middle = (span.start + span.end) // 2
     quarter = (span.end - span.start) // 4

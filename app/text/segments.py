@@ -99,7 +99,7 @@ class SegmentTranslation(NamedTuple):
 
     alignment: of `SourceSegment.source` and `text`. num_appended: how many verbatim spans (`app.text.tokenizer`) the
     model lost and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`, later mapped to
-    the finished text. keeps_source: whether the source replaces a part of it, because the model returned no words.
+    the finished text. keeps_source: whether the source replaces a part of `text`, because the model returned no words.
     """
 
     text: str
@@ -152,7 +152,7 @@ def lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> list[
 def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
     """Return the parts of `segment.source` between its placeholders, to be translated separately.
 
-    Empty if no placeholder is lost, or if an alignment can place it.
+    Empty if no placeholder is lost, or if there is an alignment, which gives the place of a lost one.
     """
     written, _ = _split_appended(translation)
     if translation.alignment is not None or all(
@@ -290,7 +290,7 @@ def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]
 
 
 def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Append lost spans before the closing mark. A span that follows the source's closing mark goes after it."""
+    """Append each lost span: after the closing mark if the source has it there, else before the closing mark."""
     text = repaired.text
     last = len(text)
     outside = [span for span in lost if clamp_to_clause(source, span, text, last) == last]
@@ -311,7 +311,7 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
 def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
     """Return the model's output, and the verbatim spans and placeholders that it lacks, in the order of the source.
 
-    Placeholders after the closing mark are removed and count as lost, unless the source has one there.
+    Placeholders after the closing mark are removed and count as lost, as `without_strays` says.
     """
     text, spans = _split_appended(translation)
     if not spans and not segment.placeholders:
@@ -383,7 +383,7 @@ def _with_moved_offsets(repaired: Repaired, map_offsets: Callable[[int, int], Of
 def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
     """Insert a placeholder at `tag.position`.
 
-    It gets spaces as in the source, and a space beside a word unless the source has it inside a word.
+    It gets spaces as in the source. It also gets a space beside a word, unless it touches a word there in the source.
     """
     text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     after = start + len(tag.markup)

@@ -42,13 +42,16 @@ def closing_marks_start(text: str) -> int:
 
 
 def _is_closing(character: str) -> bool:
-    if character == "}":  # of a variable that is written in the translation
+    if character == "}":  # the end of a variable such as `{name}`, which is the last word
         return False
     return character in _CLOSING or unicodedata.category(character) in _CLOSING_CATEGORIES
 
 
 def appended(text: str, spans: Sequence[str]) -> str:
-    """Return the text with spans after it, and spaces between them, but none after a script without spaces."""
+    """Return the text with spans after it, separated by spaces.
+
+    The text itself is followed by no space if it ends with a letter of a script without spaces, or a wide mark.
+    """
     text = text.rstrip()
     is_wide = text != "" and unicodedata.east_asian_width(text[-1]) in "WF" and not text[-1].isalnum()
     space = "" if is_wide or is_unspaced(text[-1:]) else " "
@@ -92,7 +95,10 @@ def _is_outside(source: str, span: str) -> bool:
 
 
 def without_strays(source: str, placeholders: Sequence[str], text: str) -> str:
-    """Return the translation without placeholders after its closing mark, unless the source has one there."""
+    """Return the translation without the placeholders after its closing mark.
+
+    If one of them is after the closing mark in the source, too, the translation is returned unchanged.
+    """
     kept = text.rstrip(" " + "".join(placeholders))
     if not kept or kept == text.rstrip():
         return text

@@ -1,7 +1,7 @@
 """Maps subwords to their positions in a text as the caller sent it.
 
-The positions differ because the model reads a text in Unicode's composed form (NFC), with placeholder symbols for
-verbatim spans.
+The positions in the text that the model reads differ from these, because that text is in Unicode's composed form (NFC)
+and has a placeholder symbol in place of each verbatim span.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import accumulate
 from app.text.segmentation import Offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 
-# Characters of a cluster, such as a letter with its marks, whose positions are exact. If smaller, positions in the
-# words of some language are approximate. If larger, a text with long runs of marks takes more time. Unicode's
-# stream-safe text format (UAX #15) has at most 30 marks in a row.
+# The maximum number of characters with exact positions in a cluster, which is a letter with its marks. If smaller,
+# positions in words of some languages are approximate. If larger, a text with long runs of marks takes more time.
+# Unicode's stream-safe text format (UAX #15) has at most 30 marks in a row.
 MAX_CLUSTER_LENGTH = 32
 
 
@@ -25,8 +25,8 @@ def target_offsets(
 ) -> list[Offsets]:
     """Return the offsets of each subword in `tokenizer.decode(ids, verbatim_spans).text`.
 
-    ids: without start and end tokens. A verbatim span belongs to its first placeholder symbol. An appended span belongs
-    to no subword.
+    ids: without start and end tokens. If a placeholder symbol is repeated, its span belongs to the first symbol. A span
+    that `decode` appends belongs to no subword.
     """
     text, offsets = tokenizer.offsets(ids)
     remaining = dict(enumerate(verbatim_spans))
@@ -47,7 +47,7 @@ def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
 def scored_offsets(tokenizer: Tokenizer, text: str, verbatim_spans: Sequence[str]) -> list[Offsets]:
     """Return the offsets in `text` of each subword of `tokenizer.encode_target(text, verbatim_spans)`.
 
-    The end token has none. Raises TokenizerError as `encode_target`.
+    The end token has no offsets. Raises TokenizerError as `encode_target` does.
     """
     read, offsets = tokenizer.offsets_in_target(text, verbatim_spans)
     return as_sent(text, _with_widths(offsets, _widths(read, dict(enumerate(verbatim_spans)))))
@@ -64,15 +64,16 @@ def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
 def _composed_lengths(text: str) -> list[int]:
     """Return for each position in `text` how many characters the text before it composes to.
 
-    A mark can change the composition of earlier ones. Each length is at most that of any longer text, so that the list
-    is in order. It is approximate at a position after the first MAX_CLUSTER_LENGTH characters of a cluster: the length
-    is that of the whole cluster. The time is linear.
+    A longer text can compose to fewer characters, because a mark can change how the marks before it compose. A length
+    is therefore at most any later length, so that the list is in order. At a position after the first
+    MAX_CLUSTER_LENGTH characters of a cluster, the length is approximate: it is that of the whole cluster. The time is
+    linear.
     """
     lengths = [0]
     for cluster in _clusters(text):
         before, head, tail = lengths[-1], cluster[:MAX_CLUSTER_LENGTH], cluster[MAX_CLUSTER_LENGTH:]
         prefixes = [head[:end] for end in range(1, len(head) + 1)]
-        if tail:  # it has only marks: in order, they take linear time
+        if tail:  # only marks, which NFC composes in linear time if they are in canonical order
             marks = "".join(unicodedata.normalize("NFD", character) for character in tail)
             prefixes += [head + "".join(sorted(marks, key=unicodedata.combining))]
         sizes = [len(unicodedata.normalize("NFC", prefix)) for prefix in prefixes]
@@ -87,7 +88,7 @@ def _clusters(text: str) -> Iterator[str]:
     for index, character in enumerate(text):
         alone = unicodedata.normalize("NFC", character)
         apart = composed + alone
-        # So many characters never compose to one, with which the next could compose.
+        # So many characters never compose to a single one, so the next character cannot compose with them.
         is_long = index - start >= MAX_CLUSTER_LENGTH
         joined = apart if is_long else unicodedata.normalize("NFC", apart)
         if joined == apart and not unicodedata.combining(alone[0]):

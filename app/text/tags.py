@@ -1,9 +1,9 @@
 """Places the inline tags of a sentence in its translation, by the alignment.
 
-An element encloses the run of target words that is aligned to its own words. Its content stays within it. Sibling
-elements stay separate and may change order. A tag whose partner is in another sentence, or missing, separates the words
-before it from the words after it. The tags of well-formed text therefore stay well formed, and every tag appears
-exactly once, unchanged.
+An element encloses the run of target words that is aligned to the words of the element in the source. The content of an
+element stays within the element. Sibling elements stay separate and may change order. A tag whose partner is in another
+sentence, or missing, separates the words before it from the words after it. The tags of well-formed text therefore stay
+well formed, and every tag appears exactly once, unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from app.text.alignment import Alignment, WordAlignment, words
 # In a sentence with this many nested elements or more, the tags are appended. If larger, the recursion may exceed
 # Python's stack.
 MAX_DEPTH = 60
-# The most tags of one sentence. In a sentence with more, the tags are appended. If larger, placing takes more time,
-# which grows with tags times words.
+# The maximum number of tags of one sentence. In a sentence with more, the tags are appended. If larger, placing takes
+# more time, which grows with tags times words.
 MAX_TAGS = 200
 
 
@@ -104,6 +104,7 @@ class _TooDeep(Exception):
 
 
 def _tree(tags: Sequence[Tag], length: int) -> _Element:
+    """Return a sentence of this length as an element that contains the tags. Raises _TooDeep."""
     root = _Element(0, length)
     stack = [root]
     closing = partners(tags)
@@ -178,7 +179,7 @@ class _Placer:
     def _run(
         self, element: _Element, first: int, last: int, occupied: Sequence[tuple[int, int, int]]
     ) -> tuple[int, int] | None:
-        """Return the run of words for an element, outside of the words of its siblings; None if no word is left."""
+        """Return the run of words for an element, outside of the occupied runs; None if no word is left."""
         best: tuple[float, int, int] | None = None
         begin = first
         for stop, after in [(start, end) for start, end, _ in sorted(occupied)] + [(last, last)]:
@@ -193,8 +194,8 @@ class _Placer:
         """Return the gap for a point, or for an element without words.
 
         It is next to the translation of the word that the point touches in the source. If the point touches no word, or
-        the alignment does not show that word's translation, the gap separates the words from before the point and from
-        after it.
+        the alignment does not show that word's translation, the gap separates the translation of the words before the
+        point from that of the words after it.
         """
         position = element.start
         for index, is_behind in ((position - 1, True), (position, False)):

@@ -9,8 +9,11 @@ tokenizer adds two steps.
   learns to copy the symbol, and decoding restores the span unchanged.
 
 Some imported models have learned to read unknown characters in bytes. The placeholder symbols of their vocabularies
-have the score SPELLED_SCORE. Verbatim spans then have only unknown characters that bytes cannot keep: private-use
-characters, which the server's placeholders are, surrogates, and those that SentencePiece drops or turns into a space.
+have the score SPELLED_SCORE. With such a vocabulary, a character is in a verbatim span only if bytes cannot keep it:
+
+- a private-use character, such as a placeholder of the server;
+- a surrogate;
+- an unknown character that SentencePiece drops or turns into a space.
 
 The placeholder symbols are the private-use characters of PLACEHOLDER_SYMBOLS, which are user-defined symbols of the
 SentencePiece model. The same characters in a user's text are themselves verbatim spans.
@@ -31,12 +34,12 @@ SPACE = "\u2581"
 # The score of the placeholder symbols in a vocabulary whose unknown characters are spelled in bytes. SentencePiece
 # ignores the score of a user-defined symbol.
 SPELLED_SCORE = -1.0
-# The most words in the cache, and the most characters of a cached word. The cache takes about three megabytes. If
-# larger, it takes more memory. If smaller, encoding takes more time.
+# The maximum number of words in the cache, and of characters in a cached word. The cache takes about three megabytes.
+# If larger, it takes more memory. If smaller, encoding takes more time.
 MAX_CACHED_WORDS, MAX_CACHED_CHARACTERS = 8192, 32
-# Characters that a normalisation folds: a ligature, a no-break space between words and a full-width letter.
+# Characters that a normalisation may fold: a ligature, a no-break space between words and a full-width letter.
 _FOLDED = "\ufb01a\u00a0a\uff21"
-# A text that two functions must encode to the same ids.
+# A text on which `_direct_functions` compares the private functions of the library with the public ones.
 _PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
 
@@ -67,10 +70,10 @@ class Decoded(NamedTuple):
 
 
 class Tokenizer:
-    """A SentencePiece vocabulary: a joint one, or that of the source or the target. Any thread may use it."""
+    """A SentencePiece vocabulary, of the source, of the target or of both. Any thread may use it."""
 
     def __init__(self, path: Path, *, ends_source: bool = True, tag_follows_source: bool = False) -> None:
-        """Load a SentencePiece model. Raises TokenizerError if it is no model, or lacks the placeholder symbols.
+        """Load a SentencePiece model. Raises TokenizerError if the file is no model or lacks the placeholder symbols.
 
         ends_source: whether `encode` adds the end token. A source without any subword always has it.
         tag_follows_source: whether the tag of `encode_tagged` is the last id, not the first.
@@ -176,7 +179,8 @@ class Tokenizer:
     def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source with these verbatim spans, the end token last.
 
-        Raises TokenizerError if an unknown run has a placeholder symbol, which bytes cannot spell.
+        Raises TokenizerError if a run of unknown characters is none of these spans and has a placeholder symbol, which
+        bytes cannot spell.
         """
         return (*self._processor.encode(self._target_with_symbols(text, verbatim_spans)), self.eos_id)
 
@@ -185,7 +189,8 @@ class Tokenizer:
     ) -> tuple[str, list[tuple[int, int]]]:
         """Return the text that `encode_target` gives to SentencePiece, and each subword's start and end in it.
 
-        The end token has none. Subwords are empty as in `offsets_in_source`. Raises TokenizerError as `encode_target`.
+        The end token has no offsets. If a character becomes several subwords, all of them but the last are empty.
+        Raises TokenizerError as `encode_target` does.
         """
         text = self._target_with_symbols(text, verbatim_spans)
         return text, self._encode_with_offsets(text)
@@ -294,7 +299,8 @@ class WordCache:
 def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
     """Whether the model encodes each word independently.
 
-    It does so if its scores are the ranks of merges, no piece spans two words, and the first word has a space, too.
+    It does so if its scores are the ranks of merges, no piece spans two words, and SentencePiece puts a space before
+    the first word.
     """
     if not processor.normalize("a").startswith(SPACE):
         return False
@@ -323,16 +329,16 @@ def _direct_functions(processor: Any) -> tuple[Callable[[str], list[int]], Calla
     """Return functions from a text to ids and back.
 
     The library's public functions check a dozen options at each call, which takes as long as the work. The functions
-    that they call are used instead, if this version has them and they return the same.
+    that they call are used instead, if this version of the library has them and they return the same.
     """
     encode, decode = processor.encode, processor.decode
     try:
         inner, options = processor._processor, (False, -1, 0.1, False, False, False)
         ids = inner._EncodeAsIds(_PROBE, *options)
-        is_known = ids == encode(_PROBE) and inner._DecodeIds(ids) == decode(ids)
+        is_same = ids == encode(_PROBE) and inner._DecodeIds(ids) == decode(ids)
     except (AttributeError, TypeError):
-        is_known = False
-    if not is_known:
+        is_same = False
+    if not is_same:
         return encode, decode
     direct = inner._EncodeAsIds
     return lambda text: direct(text, *options), inner._DecodeIds

@@ -10,7 +10,7 @@ from html import unescape
 
 from app.text.scripts import in_unspaced
 
-# Characters of a text that are read at its edge. If smaller, a character reference may be cut.
+# The number of characters that are read at the start or end of a text. If smaller, a character reference may be cut.
 _MAX_READ = 64
 _LETTERS_AT_START = re.compile(r"[^\W\d_]*+")
 # The end of a text with marks after its last word. French has a space before some of them. A mark without a word before
@@ -38,8 +38,14 @@ def has_word(text: str) -> bool:
 def is_word_border(before: str, after: str, name: str) -> bool:
     """Whether a word ends between two elements of this name. before, after: the text with its character references.
 
-    No word ends before a lower-case letter, within a number, between capitals and a digit, or beside a single letter of
-    a word in capitals. Marks at the end of the first text and at the start of the second do not change this.
+    The marks at the end of the first text and at the start of the second are removed. A word then ends if a letter or
+    digit is before the border and another is after it, except
+
+    - before a lower-case letter;
+    - before a digit, if the character before is a digit, the word before is in capitals, or the first text had marks;
+    - before a letter of a script without capitals, between two `span` elements, if the first text had no marks;
+    - before a single capital letter that follows a capital letter or a digit;
+    - between a single capital letter and a word in capitals.
     """
     left, right = _edges(before, after)
     ended = _MARKS_AT_END.search(left)

@@ -14,8 +14,8 @@ from app.engine.admission import Reservation
 from app.engine.speed import Cost
 from app.errors import Overloaded
 
-# The most requests at a time that are tokenised although the engine refuses them, to look up their sentences in the
-# cache.
+# The maximum number of provisional requests at the same time. The engine refuses such a request, but the server
+# tokenises it to look up its sentences in the cache.
 # If larger, an overloaded server spends more time on requests that it refuses. If smaller, it refuses more requests
 # whose sentences are all cached.
 MAX_PROVISIONAL = 8
@@ -78,10 +78,10 @@ class AdmissionTicket:
         """Replace the estimate by the cost of all sentences.
 
         sentences: the ids, the options and the expected number of decodings of each sentence. The caller submits them
-        soon, because a sentence that leaves the cache before its submission is decoded without a reservation. Raises
-        Overloaded for a provisional request with a sentence that is not cached, if the sentences are more than was
-        estimated and the queue is full, unless `checks_bounds` is false, and if the result is predicted to miss the
-        deadline.
+        soon, because a sentence that leaves the cache before its submission is decoded without a reservation.
+        checks_bounds: whether to raise Overloaded if the sentences are more than was estimated and the queue is full.
+        Also raises Overloaded if the result is predicted to miss the deadline, and for a provisional request with a
+        sentence that is not cached.
         """
         self._end_provisional()
         uncached = [

@@ -135,8 +135,8 @@ class CachingSubmitter:
         """Return the future of a sentence's result, as `Engine.submit` does.
 
         The result comes from the cache, or from an equal sentence in flight, if there is one. on_tokens: receives every
-        token from the first on, also of a sentence in flight; not called for a cached result. Raises InvalidRequest,
-        NotReady.
+        token from the first on, even if the sentence is already in flight; not called for a cached result. Raises
+        InvalidRequest, NotReady.
         """
         if not (self._is_enabled and _is_repeatable(options)):
             return self.engine.submit(
@@ -169,8 +169,9 @@ class CachingSubmitter:
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """As `Engine.prioritize_retries`, for futures of `submit`.
 
-        A retry that joined a sentence in flight is left out, because the engine would move the request that submitted
-        the sentence. The retry waits until the turn of that request.
+        A retry that joined a sentence in flight is left out, because the engine would move another request to the
+        front: the one that submitted the sentence. Such a retry waits for the first turn of a request that subscribes
+        to the sentence.
         """
         submitted = []
         for future in futures:
@@ -188,9 +189,9 @@ class CachingSubmitter:
         return digest.digest()
 
     def _start(self, sentence: SentenceInFlight, subscribers: Sequence[Subscriber]) -> None:
-        """Submit the sentence for these subscribers. Raises InvalidRequest or NotReady before it subscribes any.
+        """Submit the sentence for these subscribers. If it raises InvalidRequest or NotReady, none is added.
 
-        subscribers: the one with the latest deadline first.
+        subscribers: the subscriber with the latest deadline first.
         """
         first = subscribers[0]
         streams_tokens = any(subscriber.on_tokens is not None for subscriber in subscribers)

@@ -42,7 +42,7 @@ class Detokeniser:
     """Turns the results of one model into translations. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer, encoder: SubwordEncoder) -> None:
-        """tokenizer: that of the target. encoder: the one that encoded the sources."""
+        """tokenizer: of the target vocabulary. encoder: the object that encoded the sources."""
         self.tokenizer = tokenizer
         self.encoder = encoder
 
@@ -135,7 +135,10 @@ class Detokeniser:
     def _alignment(
         self, job: SegmentJob, part: Part, hypothesis: Hypothesis, offsets: Sequence[tuple[int, int]]
     ) -> Alignment | None:
-        """Return the alignment of a part and its translation, or None without target subwords. offsets: of these."""
+        """Return the alignment of a part and its translation. offsets: of the target subwords.
+
+        None if the text has no language pair or the translation has no subwords.
+        """
         if job.language.pair is None or not offsets:
             return None
         source = self.encoder.subword_offsets(part.span.of(job.segment.source), job.language.pair)
@@ -164,7 +167,8 @@ class Detokeniser:
     ) -> SegmentHypothesis:
         """Return one translation of a segment.
 
-        text: the whole text's translation of this rank. sources: as for `_tokens`.
+        text: the whole text's translation of this rank. sources: for each part, the spans of its source subwords in the
+        caller's text.
         """
         hypotheses = [part.hypothesis(rank) for part in job.parts]
         start = finished.target[0]
@@ -230,7 +234,7 @@ class Detokeniser:
         pieces: Sequence[ScoredSource],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """Return one score for each pair. pieces, results: one for each pair.
+        """Return the score of each pair. pieces, results: the encoded texts and the engine's result of each pair.
 
         The spans of tokens are positions in the request's translation.
         """

@@ -28,7 +28,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, results: Sequence[SequenceResult]) -> Phases:
-        """Return the longest time of each phase, and the most steps, of sentences that were decoded in parallel."""
+        """Return the maximum time of each phase, and the maximum steps, of sentences that were decoded in parallel."""
         return cls.slowest(
             [
                 cls(each.queue_time_s, each.encode_time_s, each.decode_time_s, each.num_steps)
@@ -38,7 +38,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def slowest(cls, phases: Sequence[Phases]) -> Phases:
-        """Return the longest time of each phase, and the most steps."""
+        """Return the maximum time of each phase, and the maximum number of steps."""
         if len(phases) == 1:
             return phases[0]
         return cls(
@@ -75,9 +75,9 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """One sentence for the engine: a segment, a part of one, or a text to score.
+    """One sentence for the engine: a segment, a part of a segment, or a text to score.
 
-    span: its position in its segment's source, or in the request's text. result: None until decoded. was_wordless:
+    span: where the part is in the segment's source, or in the text to score. result: None until decoded. was_wordless:
     whether an earlier output had no words, by the rule of `is_wordless`. suppresses_digits: whether its options forbid
     digits.
     """
@@ -131,10 +131,11 @@ class SegmentJob:
 
     prefix: forced beginning of the translation; "" for none.
     part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
-    attempts: decodings so far. candidates: versions of the segment with placeholders that are not decoded yet.
-    terms_done: whether no further decoding puts placeholders in the place of terms that the translation lacks.
-    numbers_done: whether none puts placeholders in the place of numbers that the translation changes.
-    digits_done: whether none forbids digits, because the translation has a number and the source has none.
+    attempts: decodings so far. candidates: versions of the segment that are not decoded yet, with placeholders for
+        terms or numbers.
+    terms_done: whether the retries for missing terms are over. numbers_done: whether the retries for changed
+        numbers are over.
+    digits_done: whether the retry with digits suppressed was made or is not needed.
     best: the accepted translation. phases: engine time of all decodings.
     """
 
@@ -215,7 +216,7 @@ class TextPlan(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """A sentence for admission."""
+    """A sentence for admission. num_decodings: how often it is expected to be decoded."""
 
     ids: tuple[int, ...]
     options: DecodingOptions
@@ -238,7 +239,7 @@ def spans_of(texts: Sequence[TextPlan]) -> list[list[TextSpan]]:
 
 
 def joint_reason(hypotheses: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:
-    """Return the finish reason of a segment: STOP if every part has it, else the first other one.
+    """Return the finish reason of a segment: STOP if every part has it, else the first other reason.
 
     keeps_source: whether a part's source replaces its translation; the reason is then SOURCE.
     is_shortened: whether the translation leaves out repetitions of the source; the reason is then REPETITION.

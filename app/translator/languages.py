@@ -18,7 +18,8 @@ from app.text.detection import (
 )
 from app.text.language_names import language_name
 
-# The most pairs that an error message lists. If larger, messages of a server with many languages become unreadable.
+# The maximum number of pairs that an error message lists. If larger, messages of a server with many languages become
+# unreadable.
 MAX_LISTED_PAIRS = 20
 
 
@@ -48,7 +49,7 @@ class Languages:
         return Languages(pairs, self._detector)
 
     def has(self, detector: LazyDetector | None) -> bool:
-        """Whether this is the detector."""
+        """Whether this object uses the given detector."""
         return self._detector is detector
 
     def check(self, source: str | None, target: str) -> None:
@@ -91,9 +92,10 @@ class Languages:
     def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
         """Return the language of a text's prose and the pair that translates it.
 
-        field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
-        is not translated into the target, unless it may be in a source that the detector does not know. If no language
-        is translated into the target, this error is also raised for a text that is probably in another language.
+        field: the text's name in the request. Raises UnsupportedLanguages for a text that is certainly in a language
+        that is not translated into the target. A text is not certainly in such a language if the detector does not know
+        one of the sources of the target. If the target has no source, this error is also raised for a text that is
+        probably in another language.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)
@@ -107,7 +109,8 @@ class Languages:
             raise self._foreign(foreign, target, field)
         ranked = restrict_to(detected, self._served)
         is_variant = any(is_same_language(source, target) for source in sources)  # as pt is for pt-BR
-        # If the text may be in an unknown language, a probability among the served ones that are known says little.
+        # `ranked` compares the served languages that the detector knows. If the text may be in an unknown source, that
+        # comparison does not show that the text is in the target.
         if is_variant or not is_in_target(prose, target, ranked if unknown is None else detected):
             known = [language for language, _ in ranked if language in sources and foreign is None]
             source = known[0] if known else unknown

@@ -24,7 +24,7 @@ class LiveSegment:
         *,
         is_greedy: bool,
     ) -> None:
-        """indices: those of the text and of the segment in it. tokenizer: that of the target.
+        """indices: of the text in the request, and of the segment in the text. tokenizer: of the target vocabulary.
 
         show: restores the casing and the contents of placeholders in the model's output. is_greedy: whether the beam
         has one hypothesis, as in greedy search and in sampling; if not, only the finished translation is reported.
@@ -38,7 +38,7 @@ class LiveSegment:
         self._sent = ""
 
     def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
-        """Add subwords from the engine, which begin at `position`. verbatim_spans: those of the source."""
+        """Add subwords from the engine, which begin at `position`. verbatim_spans: of the source."""
         self._ids[position:] = ids
         self._send(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 

@@ -36,7 +36,8 @@ class PooledModel:
         SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
     needs_memory: whether that load waits for memory.
-    num_users: requests that use the model or wait for it, and blocks that keep it. last_used: larger for a later use.
+    num_users: requests that use the model or wait for it, and open `ModelPool.kept` blocks. last_used: larger for a
+        later use.
     refused_until: seconds of time.monotonic until which requests are refused after a failed load.
     """
 
@@ -115,8 +116,9 @@ class ModelPool:
         """As `held`, for two models, which may be the same one.
 
         The request holds no model while it waits for its turn. In its turn it holds both, and their loads get memory
-        before all others. Otherwise it could hold one model while the other one's load waits for a load that needs the
-        memory of the held one. Raises NotReady at once if one must be loaded and the budget does not hold both.
+        before all others. Otherwise there could be a deadlock: the request holds one model and waits for the load of
+        the other, which waits behind a load that needs the memory of the held model. Raises NotReady at once if one of
+        the two must be loaded and the budget does not hold both.
         """
         models, turn = (first, last), object()
         if any(map(_needs_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:
@@ -143,7 +145,7 @@ class ModelPool:
     async def load(
         self, model: PooledModel, *, may_exceed: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Load a model if it is not loaded, even soon after a failed load. Raises NotReady, and as `PooledModel.load`.
+        """Load a model if it is not loaded, even soon after a failed load. Raises NotReady and errors of `model.load`.
 
         may_exceed: if requests use all loaded models, exceed the budget and do not wait. If the model's load is already
         under way, it may wait all the same. timeout_s: seconds; None for no limit.
@@ -176,7 +178,7 @@ class ModelPool:
             await self._unload_now(model)
 
     async def retire(self, model: PooledModel) -> None:
-        """Unload a model that gets no more requests, once the last one has ended."""
+        """Unload a model that gets no more requests, once its last request has ended."""
         while model.num_users or model.loading is not None:
             await (self._wait_for_change() if model.loading is None else asyncio.wait([model.loading]))
         await self.unload(model)
@@ -199,7 +201,7 @@ class ModelPool:
             raise NotReady(_cannot_load(model), retry_after_s=FAILURE_PAUSE_S) from error
 
     def _check_pause(self, model: PooledModel) -> None:
-        """Raise NotReady if the model's last load has failed less than FAILURE_PAUSE_S ago, and none is under way."""
+        """Raise NotReady if no load is under way and the last one failed less than FAILURE_PAUSE_S ago."""
         remaining_s = model.refused_until - time.monotonic()
         if model.loading is None and remaining_s > 0:
             raise NotReady(_cannot_load(model), retry_after_s=remaining_s)
@@ -222,7 +224,7 @@ class ModelPool:
     def _start(
         self, model: PooledModel, *, may_exceed: bool = False, goes_first: bool = False
     ) -> asyncio.Task[Translator]:
-        """Return the load that is under way, or start one. goes_first: if it waits for memory, it is the next one."""
+        """Return the load that is under way, or start one. goes_first: it is the next load to get memory."""
         task = model.loading
         if task is None:
             task = model.loading = self._spawn(self._load(model, may_exceed=may_exceed))
@@ -263,7 +265,7 @@ class ModelPool:
     async def _reserve(self, num_bytes: int, *, may_exceed: bool) -> None:
         """Take memory from the budget. Unload idle models until it suffices; wait while no model is idle.
 
-        may_exceed: do not wait, neither for memory nor for a load that does.
+        may_exceed: wait neither for memory nor for other loads that wait for memory.
         """
         task = asyncio.current_task()
         while not may_exceed and self._turns[0] is not task:

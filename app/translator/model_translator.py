@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from app.bundle import Manifest
 from app.decoding.option_changes import OptionChanges
@@ -29,8 +29,6 @@ from app.translator.text_threads import TextThreads
 if TYPE_CHECKING:
     from app.translator.translator import Translator
 
-T = TypeVar("T")
-
 
 class ModelTranslator(ABC):
     """Translates and scores texts with one model. All methods run on the event loop."""
@@ -50,7 +48,7 @@ class ModelTranslator(ABC):
 
     @functools.cached_property
     def default_options(self) -> DecodingOptions:
-        """Return the model's default options; max_target_length is its longest target, without the start token."""
+        """Return the model's default options; max_target_length is the longest target without the start token."""
         defaults = self.manifest.decoding
         return DecodingOptions(
             beam_size=defaults.beam_size,
@@ -82,7 +80,7 @@ class ModelTranslator(ABC):
 
     @property
     def versions(self) -> tuple[ModelVersion, ...]:
-        """With a pivot, the models of both halves; else empty, as `TranslationResult.models`."""
+        """The two models of a pivoted pair; empty for a single model, as in `TranslationResult.models`."""
         return ()
 
     @abstractmethod
@@ -97,7 +95,7 @@ class ModelTranslator(ABC):
     def held_with(
         self, last: ModelTranslator, deadline: float
     ) -> AbstractAsyncContextManager[tuple[Translator, Translator]]:
-        """As `held`, for two models of one class: this one, and `last`, which translates what this one gives."""
+        """As `held`, for this model and `last`, which has the same class and translates this model's translations."""
 
     @abstractmethod
     async def translate(

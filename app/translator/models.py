@@ -34,7 +34,7 @@ from app.translator.request import (
     TranslationResult,
 )
 
-# The most languages that `detect` returns for one text.
+# The maximum number of languages that `detect` returns for one text.
 MAX_DETECTED = 5
 
 
@@ -91,7 +91,8 @@ class Models:
         }
         self.default = served[0].translator
         self.pairs = frozenset(self._by_pair) | frozenset(self.pivoted)
-        # By target. The second model of a pivoted pair has a pair of its own into this target.
+        # The models that write each target. The second model of a pivoted pair is among them, because it has a direct
+        # pair into the target.
         self._writers: dict[str, tuple[ModelTranslator, ...]] = {}
         for (_, target), translator in self._by_pair.items():
             self._writers[target] = tuple(dict.fromkeys((*self._writers.get(target, ()), translator)))
@@ -135,12 +136,18 @@ class Models:
         return self._by_name.get(name)
 
     def likely(self, source: str | None, target: str, name: str | None = None) -> ModelTranslator:
-        """Return the model that translates these languages, or the default one if there is none.
+        """Return the model that writes the translation, or the likely one if the source is detected.
 
-        For a pivoted pair it is the second model, which writes the translation.
-        source: None if it is detected. The result is then the first model that translates into the target or, if there
-        is none, the first that translates from it: texts in the target language are returned unchanged. name: the
-        model's name. If it is None or unknown, the first model of the pair is returned.
+        source: None if it is detected. name: the model's name, if the request has one. The result is the first of these
+        models that exists:
+
+        1. the model of this name
+        2. the second model of the pivoted pair
+        3. the first model of the pair
+        4. without source, the first model that translates into the target
+        5. without source, the first model that translates from the target, because a text in the target language is
+           returned unchanged
+        6. the default model
         """
         if name is not None and name in self._by_name:
             return self._by_name[name].translator
@@ -215,7 +222,7 @@ class Models:
     async def only_translator(self, request: TranslationRequest) -> tuple[PairTranslator, TranslationRequest]:
         """Return the model or the pivoted pair that translates all texts of a request, and the request for it.
 
-        Raises UnsupportedLanguages, and InvalidRequest if the texts need several or the named one is unknown.
+        Raises UnsupportedLanguages, and InvalidRequest if the texts need several models or the named model is unknown.
         """
         if self._needs_no_detection(request):
             return self._translator_of(request), request
@@ -322,7 +329,7 @@ def _joined(
     groups: Sequence[Sequence[int]],
     results: Sequence[TranslationResult],
 ) -> TranslationResult:
-    """Join the results of all groups of texts into one. Each timing is the longest one.
+    """Join the results of all groups of texts into one. Each timing is the longest of all groups.
 
     groups: indices of texts. A text in no group is returned unchanged.
     """

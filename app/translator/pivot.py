@@ -1,11 +1,11 @@
-"""Translates a language pair that no model has through another language, with a model for each half.
+"""Translates a language pair without a model through a pivot language: one model into it, and one model out of it.
 
-A text is parsed and split once, in its source language. Each segment is translated into the pivot language, with all
-retries and repairs of that model, so that the pivot's text has every placeholder once. That text is the source of the
-second model, as one sentence if the model can take it. `pivot_results` then joins both halves, so that the answer
+A text is parsed and split once, in its source language. The first model translates each segment into the pivot
+language, with all retries and repairs, so that the pivot's text has every placeholder once. That text is the source of
+the second model, as one sentence if the model can take it. `pivot_results` then joins both halves, so that the answer
 refers to the caller's text.
 
-Glossary terms are placeholders in both halves. The request's options apply to the second half. Of these, only
+Glossary terms are placeholders in both halves. All options of the request apply to the second half, but only
 SEARCH_OPTIONS apply to the first half.
 """
 
@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from app.decoding.option_changes import OptionChanges
 from app.decoding.options import EXTRA_TARGET_LENGTH, EarlyStop
-from app.errors import SourceTooLong
 from app.language_pairs import LanguagePair
 from app.text.model_input import model_input
 from app.text.number_format import with_numbers_rewritten
@@ -37,7 +36,7 @@ from app.translator.request import ModelVersion, Translation, TranslationRequest
 from app.translator.samples import samples_of
 from app.translator.translator import Translator
 
-# Options that say how to search. If a request sets one, both models use its value; else each uses its own default.
+# Options that say how to search. Both models use the value that a request sets; else each model uses its own default.
 # `_checked_options` has the exceptions for beam_size.
 SEARCH_OPTIONS = (
     "beam_size",
@@ -50,7 +49,7 @@ SEARCH_OPTIONS = (
     "alignment",
 )
 
-UNKNOWN_ID = -1  # of no subword
+UNKNOWN_ID = -1  # stands for an id that is not known yet; no subword has it
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class PivotTranslator:
                 text_s = await plan.first.decode(first_jobs)
                 text_s += await self._run(plan, lambda: self._begin_last(plan, plan.jobs))
                 last_jobs = [job.last for job in plan.jobs if job.last is not None]
-                # The first model has bounded them, and its work would be lost.
+                # The queue's bounds were checked before the first model decoded. A refusal now would waste that work.
                 last_ticket.finalize(submissions(last_jobs), checks_bounds=False)
                 text_s += await plan.last.decode(last_jobs)
             else:
@@ -231,9 +230,7 @@ class PivotTranslator:
         # A text that is too long and has no letter gives no spans. One character is decoded, and `join_parts` keeps
         # the others.
         for span in spans or [Span(0, 1)]:
-            tokens = encoded.get(span.of(text)) or planner.encode(span.of(text), self._pivot_language)
-            if tokens is None:
-                raise SourceTooLong("a single character is longer than the model takes", field="text")
+            tokens = planner.subwords_of(span.of(text), self._pivot_language, encoded)
             prefix = "" if last.parts else job.prefix
             last.parts.append(planner.part(prepared, last, span, tokens, prefix=prefix))
         if spans != [whole]:
@@ -243,7 +240,8 @@ class PivotTranslator:
     def _expected_last(self, plan: PivotPlan) -> list[Submission]:
         """Return the sentences of the second half as they are expected before the first half is decoded.
 
-        They are about as long as those of the first half. Their ids are those of no sentence, so none is in the cache.
+        Each is expected to be as long as its source, the sentence of the first half. Its ids are UNKNOWN_ID, so it is
+        not in the cache.
         """
         return [
             Submission((UNKNOWN_ID,) * length, options, job.first.expected_decodings)
@@ -263,7 +261,7 @@ class PivotTranslator:
     async def _stream(self, plan: PivotPlan, observer: Observer) -> float:
         """Decode each segment by itself and report it when it is final.
 
-        Returns the most seconds that `_stream_segment` returns for a segment.
+        Returns the maximum of the seconds that `_stream_segment` returns for the segments.
         """
         seconds = await all_of(
             [
@@ -359,7 +357,7 @@ class PivotedPair:
 
 
 def _checked_options(changes: OptionChanges, first: ModelTranslator, last: ModelTranslator) -> OptionChanges:
-    """Return the options that a request sets for the first model, whose beam fits the others.
+    """Return the options that a request sets for the first model, with a beam_size that the other options allow.
 
     Raises InvalidRequest if either model refuses its options.
     """
@@ -369,7 +367,7 @@ def _checked_options(changes: OptionChanges, first: ModelTranslator, last: Model
         # Only the second model draws, with a beam of 1.
         first_changes = first_changes.only(set(SEARCH_OPTIONS) - {"beam_size"})
     elif last_options.patience != 1 or last_options.early_stop is not EarlyStop.FIRST:
-        # These need a beam, and the first model's default may have none.
+        # These options need a beam_size above 1, and the first model's default may be 1.
         first_changes = first_changes.updated(beam_size=last_options.beam_size)
     else:
         beam_size = changes.merged(first.default_options).beam_size  # at least num_hypotheses

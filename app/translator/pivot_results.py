@@ -178,7 +178,7 @@ class PivotDetokeniser:
         is_aligned = _is_aligned(first, 0) and _is_aligned(last, rank)
         translation = self._last.segment(last, rank, returns_tokens=returns_tokens or is_aligned)
         repaired = repair(last.segment, translation)
-        if not first.segment.numbers:  # else `ParsedText.finish` restores its placeholders
+        if not first.segment.numbers:  # else `ParsedText.finish` restores the numbers
             repaired = with_numbers_restored(last.segment, repaired)
         attention = None
         if is_aligned:

@@ -64,7 +64,7 @@ class RequestPlan(NamedTuple):
 class ModelAbilities(NamedTuple):
     """Optional abilities of a model.
 
-    has_alignment: whether it returns attention. shortlists: the number of the table of each pair with a shortlist.
+    has_alignment: whether it returns attention. shortlists: for each pair with a shortlist, the index of its table.
     """
 
     has_alignment: bool
@@ -90,7 +90,7 @@ class Planner:
         limits: AnswerLimits,
         glossaries: GlossaryStore | None,
     ) -> None:
-        """glossaries: None if none are stored."""
+        """glossaries: None if the server stores no glossaries."""
         self._languages = languages
         self._encoder = encoder
         self._default_options = default_options
@@ -100,9 +100,9 @@ class Planner:
         self._shortlists = abilities.shortlists
 
     def for_pair(self, pair: LanguagePair, own: LanguagePair, languages: Languages) -> Planner:
-        """Return a planner of the same model that translates another pair as the model's `own`, with its shortlist.
+        """Return a planner of the same model for `pair`, which the model translates as its own pair `own`.
 
-        languages: resolves the source language; its only pair is `pair`.
+        The new planner uses the shortlist of `own`. languages: resolves the source language; its only pair is `pair`.
         """
         other = copy.copy(self)
         other._languages = languages
@@ -159,11 +159,10 @@ class Planner:
     ) -> Part:
         """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
-        num_splits: how often the segment was halved to get the part. The options ask for attention at once if the
-        request does, if the segment has tags, which attention places, or if it has unknown tokens that attention must
-        tell apart. For placeholders, `RetryPolicy` asks for it after one is lost. The options have lengths in the place
-        of ratios.
-        Raises InvalidRequest as `SubwordEncoder.encode_forced` does for the prefix, and as `bounded_by_source`.
+        num_splits: how often the segment was halved to get the part. The options have lengths in the place of ratios.
+        They ask for attention if the request does. They also ask for it if the segment has tags, or if only attention
+        can tell its unknown tokens apart. For a placeholder, `RetryPolicy` asks for attention after the model loses it.
+        Raises InvalidRequest as `bounded_by_source` does, and for the prefix as `SubwordEncoder.encode_forced` does.
         """
         ids: tuple[int, ...] = ()
         if prefix:
@@ -204,10 +203,10 @@ class Planner:
         """Return the decoding options of one sentence: the request's, with the sentence's length limit.
 
         num_source_tokens: subwords of its source, with any end token. num_forced: subwords of its target prefix.
-        num_splits: how often its segment was halved. If the request sets no length limit, the limit is the source's
-        length and an extra length. It is at least the forced prefix and the request's minimum length. Each halving
-        halves the extra length, but a part may always have LIKELY_RATIO times the length of its source. No limit
-        exceeds that of the options.
+        num_splits: how often its segment was halved. If the request sets no length limit, the limit is the length of
+        the source plus an extra length. It is at least the prefix's length and the minimum length. Each halving
+        halves the extra length, but a part may always have LIKELY_RATIO times the length of its source. The limit never
+        exceeds `max_target_length` of the options.
         """
         options, extra_target_length = prepared.options, prepared.request.extra_target_length
         if extra_target_length is None:
@@ -330,9 +329,7 @@ class Planner:
         encoded: dict[str, Encoded] = {}
         jobs: list[SegmentJob] = []
         for segment in parsed_text.segments(self.fits(language.pair, encoded), self._encoder.is_word):
-            tokens = encoded.get(segment.source) or self.encode(segment.source, language)
-            if tokens is None:
-                raise SourceTooLong("a single character is longer than the model takes", field="text")
+            tokens = self.subwords_of(segment.source, language, encoded)
             prefix = prefixes[index].strip() if prefixes and not jobs else ""
             job = SegmentJob(parsed_text, language, segment, prefix)
             self.reset(prepared, job, tokens)
@@ -355,6 +352,13 @@ class Planner:
             return tokens is not None
 
         return fits
+
+    def subwords_of(self, source: str, language: ResolvedLanguage, stored: Mapping[str, Encoded]) -> Encoded:
+        """Return a source's subwords: those that `fits` has stored, or else new ones. Raises SourceTooLong."""
+        tokens = stored.get(source) or self.encode(source, language)
+        if tokens is None:
+            raise SourceTooLong("a single character is longer than the model takes", field="text")
+        return tokens
 
     def _suppressed(self, phrases: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the phrases as runs of subwords. Raises InvalidRequest."""

@@ -18,8 +18,8 @@ def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     """Return the prefix with the source's verbatim spans, each at most once, in the place of their contents.
 
     The contents are what the translation has in the place of a span, without markup: a variable, a URL, a term. Two
-    spans side by side would be one to the tokenizer, so a space separates them. Plain spaces replace no-break and other
-    wide ones that the source gives the translation (`app.text.model_input`).
+    spans side by side would be one to the tokenizer, so a space separates them. No-break and other wide spaces become
+    plain ones if they are exactly those that the translation gets from the source (`app.text.model_input`).
     encoded: the part's source.
     """
     text = _with_spans(prefix, job, encoded)

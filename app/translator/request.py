@@ -21,9 +21,10 @@ from app.translator.languages import ResolvedLanguage
 class AnswerLimits:
     """Limits of one request; each is a setting.
 
-    max_sentences: the most sentences after splitting. A sentence with several samples counts once for each sample.
-    max_token_lists: the most lists in a response with tokens. Each hypothesis of each sentence counts as
-    1 + num_alternatives lists, and with attention as one more list for every started 32 source subwords.
+    max_sentences: the maximum number of sentences after splitting. A sentence with several samples counts once for each
+    sample.
+    max_token_lists: the maximum number of lists in a response with tokens. Each hypothesis of each sentence counts as
+    1 + num_alternatives lists, and with attention as one more list for every 32 subwords of its source, rounded up.
     """
 
     max_sentences: int = 1024
@@ -72,7 +73,7 @@ class TranslationRequest(NamedTuple):
     glossary, glossary_id, terms: a compiled glossary, the id of a stored glossary, or terms; at most one of the three.
     deadline: seconds of time.monotonic. caller: owner of the stored glossaries.
     share: the caller as the engine's fair queueing knows it; empty to use `caller`.
-    options: the decoding options that the request sets. The others are those of the model that translates. The
+    options: the decoding options that the request sets. The others have the defaults of the model that translates. The
         translator sets suppress_sequences and target_prefix from `suppress` and `target_prefixes`.
     extra_target_length: how many subwords more than its source a translation may have. If None, only
         options.max_target_length limits it.
@@ -84,7 +85,8 @@ class TranslationRequest(NamedTuple):
     model: the name of the model that translates; None for the first one of the language pair.
     pivot: whether a pair without a model may be translated through a pivot language of the server.
     languages: of each text, if they are detected already; else empty.
-    answer_count: shared by the requests for the other texts, if several models translate them; None if only one does.
+    answer_count: if several models translate the texts, each model gets a request for its own texts, and these requests
+        share this count; None if one model translates all texts.
     """
 
     texts: tuple[str, ...]
@@ -274,10 +276,11 @@ class ModelVersion(NamedTuple):
 class Usage:
     """Work done for a request. Tokens are subwords, end tokens included. Only best hypotheses count.
 
-    num_cached: sentences, or parts of sentences, that were decoded for an earlier request. model: the model that did
-    the work, with a pivot the second one; if texts needed several, the model of the first text that was translated.
-    num_rows: cache rows of the decodings that gave the results, together. num_steps: decoder steps of the sentence that
-    took most.
+    num_cached: sentences, or parts of sentences, that were decoded for an earlier request.
+    model: the model that translated or scored the texts. With a pivot, it is the second model. If the texts needed
+        several models, it is the model of the first text that was translated.
+    num_rows: the sum of the cache rows of all decodings that gave the results. num_steps: decoder steps of the sentence
+        that took the most steps.
     """
 
     source_tokens: int
@@ -297,7 +300,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class TranslationResult(Usage):
-    """One translation a text, in order.
+    """One translation for each text, in order.
 
     models: with a pivot, all models that translated a text; else empty.
     shares: `sentences_by_model` of a request whose texts needed several models; else empty.
@@ -331,6 +334,6 @@ class PairScore:
 
 @dataclass(frozen=True)
 class ScoreResult(Usage):
-    """One score a pair, in order."""
+    """One score for each pair, in order."""
 
     scores: tuple[PairScore, ...] = field(kw_only=True)

@@ -2,11 +2,11 @@
 
 - A part that reached the length limit is halved, up to MAX_SPLITS times.
 - A part whose output has no letter or digit is decoded with that output suppressed.
-- A part whose output has the source's digits and none of its words is decoded with a longer output.
+- A part whose output has only the source's digits, and no words, is decoded with a longer minimum length.
 - A segment whose translation lacks a glossary term or changes a number is decoded with placeholders for these, up to
   twice.
-- If a segment has no numeral and none of its language's known number words, and its translation has a number, it is
-  decoded with all digits suppressed. Segments in languages without known number words are not.
+- A segment that has no numeral and no number word, but whose translation has a number, is decoded with all digits
+  suppressed. This retry needs a source language whose number words are known.
 - A segment that lost a placeholder is decoded with attention, which shows the place of the placeholder. If the model
   returns no attention, the parts around the placeholders are decoded separately.
 
@@ -36,8 +36,8 @@ from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
 from app.translator.prefixes import has_placeholder
 
-# The most halvings of a segment. Four give at most 16 parts. If larger, a segment whose output never ends is decoded
-# more often. If smaller, the translation of a long segment may stay cut off.
+# How many times the parts of a segment are halved at most. Four times give at most 16 parts. If larger, a segment whose
+# output never ends is decoded more often. If smaller, the translation of a long segment may stay cut off.
 MAX_SPLITS = 4
 
 
@@ -88,7 +88,10 @@ class RetryPolicy:
         return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
     def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode again the parts whose output has no words: if it has digits, to a longer output, else without it."""
+        """Decode again the parts whose output has no words.
+
+        If an output has digits, the new one must be longer. Otherwise the subwords of the output are suppressed.
+        """
         wordless = [
             index
             for index, part in enumerate(job.parts)
@@ -142,10 +145,10 @@ class RetryPolicy:
                 job.candidates.append((segment, encoded))
 
     def _retry_numbers(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode the segment with placeholders for numbers, if its translation changed any, until one has no fault.
+        """If the translation changes numbers, decode with placeholders for them until an attempt has no fault.
 
-        If every attempt has a fault, keep the one with the fewest lost or added numbers. Among equal ones, keep the one
-        with the fewest repairs of placeholders.
+        If every attempt has a fault, keep the attempt with the fewest lost or added numbers. Among equal attempts, keep
+        the attempt whose placeholders cost the least repair, as `_number_faults` counts it.
         """
         pair = job.language.pair
         if job.numbers_done or job.prefix or job.best is None or pair is None:
@@ -196,7 +199,7 @@ class RetryPolicy:
         return False
 
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Make the next candidate with valid options the job's segment, to be decoded. Returns whether there is one."""
+        """Set the job's segment to the next candidate whose options are valid. Returns whether there is one."""
         decoded = job.segment
         while job.candidates:
             job.segment, tokens = job.candidates.pop(0)
@@ -223,7 +226,7 @@ class RetryPolicy:
     def _retry_around_placeholders(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Decode the parts around the placeholders, if one is lost and no attention can place it.
 
-        Not if the prefix has a placeholder, because no part may have it.
+        Does nothing if the prefix has a placeholder, because these parts have none.
         """
         if job.part_fallbacks or job.best is None:
             return False

@@ -28,7 +28,7 @@ def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
 def join_samples(results: Sequence[SequenceResult]) -> SequenceResult:
     """Return one result with all samples, in the order of their seeds.
 
-    Each of its times is the longest one, because samples are decoded in parallel.
+    Each time, and the number of steps, is the maximum of all samples, because these are decoded in parallel.
     """
     if len(results) == 1:
         return results[0]

@@ -42,7 +42,7 @@ class SubwordEncoder:
         max_source_length: int,
         unknown_tokens: UnknownTokens | None = None,
     ) -> None:
-        """tokenizer: that of the source. max_source_length: subwords of the longest source, end token included.
+        """tokenizer: of the source vocabulary. max_source_length: subwords of the longest source, end token included.
 
         unknown_tokens: None for a model that can write each placeholder symbol, not only the unknown token.
         """
@@ -71,7 +71,7 @@ class SubwordEncoder:
         return encoded if len(encoded.ids) <= self.max_source_length else None
 
     def start_id(self, pair: LanguagePair) -> int | None:
-        """Return the id of the pair's target_start; None if it has none. Raises TokenizerError for an unknown one."""
+        """Return the id of the pair's `target_start`; None without one. Raises TokenizerError if it is unknown."""
         return None if pair.target_start is None else self._target_tokenizer.id_of(pair.target_start)
 
     def encode_forced(self, text: str, verbatim_spans: Sequence[str], field: str) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class SubwordEncoder:
         return result if self._unknown_tokens is None else self._unknown_tokens.matched(result, source)
 
     def subword_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Return the offsets of each subword in its part. Those of the end token and of the language tag are empty."""
+        """Return the offsets of each subword in its part. The end token and the language tag have empty offsets."""
         tokenizer, end = self._tokenizer, (len(part), len(part))
         offsets = source_offsets(tokenizer, part) + [end] * tokenizer.ends_source
         if pair.source_prefix is None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from app.errors import DeadlineExceeded
-from app.fair_turns import FairQueue
+from app.fair_turns import PlaceQueue
 from app.translator.request import ScoreRequest, TranslationRequest
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class TextThreads(ThreadPoolExecutor):
 
     def __init__(self, num_threads: int) -> None:
         super().__init__(num_threads, thread_name_prefix="text")
-        self._queue: FairQueue[_Work[Any]] = FairQueue()
+        self._queue: PlaceQueue[_Work[Any]] = PlaceQueue()
         self._lock = threading.Lock()  # for the queue
 
     async def run_for(self, request: TranslationRequest | ScoreRequest, work: Callable[[], T]) -> T:
@@ -48,7 +48,7 @@ class TextThreads(ThreadPoolExecutor):
                 self._queue.remove(caller, waiting)
 
     def _run_next(self) -> None:
-        """Run the next work, if any. It need not be that of the `run` that has submitted this call."""
+        """Run the next work, if any. Another `run` than the one that submitted this call may have added it."""
         with self._lock:
             found = self._queue.pop()
         if found is None:

@@ -36,7 +36,7 @@ class TokenBuilder:
         source: Sequence[TextSpan],
         columns: SourceColumns | None = None,
     ) -> None:
-        """tokenizer: that of the target. verbatim_spans: those of the source, as they look in the translation.
+        """tokenizer: of the target vocabulary. verbatim_spans: of the source, as they look in the translation.
 
         source: the spans of the source's subwords in the caller's text, end token and tag included; empty without
             alignment.
@@ -51,8 +51,8 @@ class TokenBuilder:
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the text that `offsets` refer to, a segment's translation or one to score. offsets: one for each subword,
-        then, even without an end token, an empty one where the hypothesis ends.
+        text: the segment's translation, or the translation to score. offsets: in `text`, one for each subword. Even
+        without an end token, empty offsets at the end of the hypothesis follow.
         """
         tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):
@@ -89,7 +89,7 @@ class TokenBuilder:
         return self._source[best], float(weights[best])
 
     def _weights(self, hypothesis: Hypothesis, index: int) -> tuple[float, ...]:
-        """Return one weight for each source subword of the segment; 0 for those of its other parts."""
+        """Return one weight for each source subword of the segment; 0 for a subword of another part."""
         if self._columns is None or not hypothesis.alignment:
             return ()
         row = np.zeros(self._columns.width)

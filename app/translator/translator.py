@@ -57,9 +57,9 @@ CHARACTERS_PER_TOKEN = 3
 # Texts of at most this many characters (two short sentences) are handled on the event loop, which takes 0.2 ms. If
 # larger, other requests wait for that work. If smaller, handing the work to a thread takes longer than the work.
 SHORT_CHARACTERS = 256
-# Searches that a request submits before another request may submit some; they take up to two milliseconds. It is also
-# the most sentences whose short work runs on the event loop. If larger, other requests wait longer. If smaller,
-# requests with fewer sentences take turns, too.
+# The number of searches that a request submits, in up to two milliseconds, before another request may submit some. It
+# is also the maximum number of sentences whose short work runs on the event loop. If larger, other requests wait
+# longer. If smaller, requests with fewer sentences take turns, too.
 MAX_SUBMITTED = 16
 
 
@@ -246,7 +246,7 @@ class Translator(ModelTranslator):
         return await self.text_threads.run_for(request, work)
 
     async def _run_brief(self, request: Request, num_sentences: int, work: Callable[[], T]) -> T:
-        """Run `work`, which takes microseconds a sentence: on a thread if the sentences are many."""
+        """Run `work`, which takes microseconds a sentence: on a thread for more than MAX_SUBMITTED sentences."""
         return work() if num_sentences <= MAX_SUBMITTED else await self.text_threads.run_for(request, work)
 
     def _plan(self, request: TranslationRequest) -> tuple[RequestPlan, list[Submission]]:

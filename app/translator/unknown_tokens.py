@@ -1,8 +1,8 @@
 """Finds the verbatim span of the source that each unknown token of a translation stands for.
 
 An imported model without placeholder symbols in its vocabulary has one token for everything that the vocabulary lacks.
-It reads that token for every placeholder symbol, and writes it as the first symbol. The attention shows which span each
-written token is a copy of.
+The model reads this unknown token in the place of every placeholder symbol. In the output, an unknown token has the id
+of the first placeholder symbol. The attention shows which span each unknown token is a copy of.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class UnknownTokens:
     """The unknown tokens of one model. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """tokenizer: the model's, that of the target if it has two."""
+        """tokenizer: of the model's vocabulary, or of its target vocabulary if it has two."""
         self._symbol_ids = tuple(map(tokenizer.id_of, PLACEHOLDER_SYMBOLS))
         self._all = frozenset((*self._symbol_ids, tokenizer.unk_id))
 
@@ -50,8 +50,8 @@ class UnknownTokens:
             weights = np.array([hypothesis.alignment[index] for index in written])[:, columns]
         ids = list(hypothesis.ids)
         for index, span in zip(written, _best_spans(weights), strict=True):
-            # A token too many gets a symbol without a span, which the tokenizer drops. If all symbols have spans, it
-            # gets the last one, and the tokenizer keeps the first of equal symbols.
+            # A token too many gets a symbol without a span, which the tokenizer drops. If all symbols have spans, the
+            # token gets the last symbol, and the tokenizer keeps the first of equal symbols.
             ids[index] = self._symbol_ids[min(num_spans, len(self._symbol_ids) - 1) if span is None else span]
         return replace(hypothesis, ids=tuple(ids))
 

@@ -23,7 +23,7 @@ export class AlignmentPanel {
   /** Hide the panel, and remove the marks from the text. */
   clear() {
     this.answer = null;
-    this.alignments = []; // one for each segment; empty if the answer has none
+    this.alignments = []; // one for each segment; empty if the answer has no alignment
     this.sentence = -1; // the segment whose attention is shown
     this.parts.box.hidden = true;
     this.markSource([]);
@@ -72,7 +72,7 @@ export class AlignmentPanel {
     this.#pointAtRow(place);
   }
 
-  /** Mark these words of the text if it is still the translated one. */
+  /** Mark these words of the text, if the text is still the one that was translated. */
   markSource(words) {
     const text = this.source.value;
     const pieces = document.createDocumentFragment();

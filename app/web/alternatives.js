@@ -8,7 +8,7 @@ const NUM_ALTERNATIVES = 9;
 
 /**
  * Where the word at an offset of a shown translation {answer, request, language} is: {index, segment, start, params}.
- * index: that of the word's segment. segment, start, params: the arguments of `alternativesTo`.
+ * index: of the word's segment. segment, start, params: the arguments of `alternativesTo`.
  */
 export function placeOf({ answer, request, language }, offset) {
   const index = segmentAt(answer, offset);
@@ -26,8 +26,8 @@ export function placeOf({ answer, request, language }, offset) {
 /**
  * The alternatives to the word at `start` of a segment's translation, as {part, start, end, probability}.
  *
- * part: the segment's translation with the alternative, from `answerOf`. start, end: the span in it of the word or
- * punctuation mark in which the alternative begins.
+ * part: the segment's translation with the alternative, from `answerOf`. start, end: the span of the word or
+ * punctuation mark in which the alternative begins, in the text of `part`.
  * probability: of the alternative's first subword, 0 to 1.
  * segment: {sourceText, text}. params: {source, target, pivot, options}, the languages and options of the translation.
  * Throws the errors of `post`.

@@ -18,7 +18,7 @@ export class Announcer {
     this.box.textContent = text;
   }
 
-  /** Announce a text after a delay, unless there is another one or `cancel` until then. */
+  /** Announce a text after a delay, unless another text or `cancel` comes first. */
   saySoon(text, language = "en") {
     this.cancel();
     this.timer = setTimeout(() => this.say(text, language), SOON_MS);
@@ -30,7 +30,10 @@ export class Announcer {
   }
 }
 
-/** Write a text into an element with the role "status". The same text again would be announced again. */
+/**
+ * Write a text into an element with the role "status". Does nothing if the element has this text already, because
+ * screen readers would announce it again.
+ */
 export function write(box, text) {
   if (box.textContent !== text) box.textContent = text;
 }

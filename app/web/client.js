@@ -3,7 +3,7 @@
 export class ServerError extends Error {
   /**
    * status: of HTTP; 0 without one. code, field: the error code of the native API and the field of the request that it
-   * concerns; "" without one. retryAfterS: seconds until a retry; null: none.
+   * concerns; "" without one. retryAfterS: seconds until a retry; null for no retry.
    */
   constructor(message, { status = 0, code = "", field = "", retryAfterS = null } = {}) {
     super(message);
@@ -16,7 +16,7 @@ export class ServerError extends Error {
 
 // Seconds until a retry after a failed connection, or after an error that may pass but names no time.
 const NETWORK_RETRY_S = 5;
-// The statuses of such errors. A proxy sends 502 while the server restarts.
+// The statuses of errors that may pass. A proxy sends 502 while the server restarts.
 const PASSING = new Set([429, 502, 503]);
 
 function headers() {
@@ -146,7 +146,7 @@ const IS_DETAILED = new Set([
   "quota_exceeded",
 ]);
 
-// What the file routes answer, with status 400, to a request without a key that needs one.
+// The error of the file routes, with status 400, for a request without the required API key.
 const NO_KEY = "Please contact the server operator to get an API key";
 
 function errorOf(status, body, retryAfter) {
@@ -168,7 +168,7 @@ function errorOf(status, body, retryAfter) {
   });
 }
 
-/** Seconds until a retry; null: none. A proxy's 504 may pass; the server's own is about this request. */
+/** Seconds until a retry; null for no retry. A 504 of a proxy may pass; a 504 of the server concerns this request. */
 function retryOf(status, retryAfter, { isOfProxy = false } = {}) {
   const mayPass = PASSING.has(status) || (isOfProxy && status === 504);
   return secondsOf(retryAfter) ?? (mayPass ? NETWORK_RETRY_S : null);

@@ -24,7 +24,7 @@ export async function copyText(text, { box, button, announce }) {
   };
   if (isDone) return;
   for (const type of ["click", "input"]) {
-    // In the capturing phase, which has passed for the click that copies.
+    // The click that copies has passed the capturing phase, so it does not reset the button.
     document.addEventListener(type, () => reset(), { capture: true, signal: ends.signal });
   }
 }

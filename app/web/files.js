@@ -2,7 +2,7 @@
 
 import { languageName } from "./languages.js";
 
-// The most bytes of a character in UTF-8.
+// The maximum number of bytes of a character in UTF-8.
 const MAX_BYTES_PER_CHARACTER = 4;
 // Suffixes of the formats that the page can send to POST /v1/translate. Other formats would lose their structure if
 // they were sent as plain text.
@@ -13,7 +13,7 @@ const listed = new Intl.ListFormat("en", { type: "disjunction" });
 /** A file is not accepted. The message gives the reason, and what the user can do. */
 export class FileRefused extends Error {}
 
-/** Set the formats that the file dialogue offers. facts: of assets/server.json. */
+/** Set the formats that the file dialogue offers. facts: the content of assets/server.json. */
 export function offerFormats(input, facts) {
   input.accept = suffixesOf(facts).join(",");
 }
@@ -32,8 +32,8 @@ export function sizeOf(numBytes) {
 
 /**
  * Read a file. Returns {text, isMarkup} for a text to show and translate, {copy} for a file that the server translates.
- * copy: a File in memory, because a file on disk can change until it is sent. facts: of assets/server.json. Throws
- * FileRefused.
+ * copy: a File in memory, because a file on disk can change until it is sent. facts: the content of assets/server.json.
+ * Throws FileRefused.
  */
 export async function readFile(file, facts) {
   const suffix = suffixOf(file.name);
@@ -105,7 +105,7 @@ async function contentOf(file) {
   }
 }
 
-/** The text of a content, with line feeds only, as in a text area; null if it is not text in UTF-8. */
+/** The text of a file's bytes, with line feeds only, as in a text area; null if the bytes are not text in UTF-8. */
 function utf8(content) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(content);

@@ -1,6 +1,6 @@
 // Keeps the keyboard focus on the page when the element that has it is hidden.
 
-/** If what has the focus is hidden, `next` gets the focus. Otherwise it would go to the start of the page. */
+/** If the element with the focus is hidden, `next` gets the focus, which would else go to the start of the page. */
 export function keepFocus(next) {
   let isLost = false;
   document.addEventListener("focusout", ({ target }) => {

@@ -1,6 +1,6 @@
 // The attention of one sentence as a table with a row for each translated word and a column for each word of the text.
-// The last column has the rest of a row's attention: that on no word and, if the response has only the largest weights,
-// that on the other words. A row is empty if the word has no subword of its own.
+// The last column has the rest of a row's attention, which is on no word. If the response has only the largest weights,
+// the rest also has the attention on the other words. A row is empty if the word has no subword of its own.
 
 /** Draw the table into `box`. onPoint(row | null): called with the row under the pointer. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {

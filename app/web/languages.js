@@ -51,7 +51,7 @@ export class Languages {
     this.showDetected(null);
   }
 
-  /** Select languages for a text in `source`. "Detect language" stays selected if it is. */
+  /** Select languages for a text in `source`. If "Detect language" is selected, it stays selected. */
   selectFor(source) {
     if (!this.isDetecting) {
       this.select(source);
@@ -106,7 +106,7 @@ export class Languages {
     return this.pairs.some((pair) => pair.source === source && pair.target === target);
   }
 
-  /** Offer the targets of the source. Choose that of the first pair if `chosen` is not one of them. */
+  /** Offer the targets of the source. Choose the target of the first pair if `chosen` is not offered. */
   #offerTargets(chosen = this.to.value) {
     const pairs = this.isDetecting ? this.pairs : this.pairs.filter((pair) => pair.source === this.source);
     const targets = inOrder(pairs.map((pair) => pair.target));

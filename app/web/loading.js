@@ -1,4 +1,4 @@
-// Says that the page does not work if one of its modules fails before the page is loaded, or cannot be loaded itself.
+// Shows an error message if a module of the page fails, or cannot be loaded, before the page has loaded.
 "use strict";
 {
   const tell = ({ target, filename }) => {

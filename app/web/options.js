@@ -4,7 +4,7 @@ import { write } from "./announcer.js";
 import { parseTerms, swappedTerms } from "./terms.js";
 
 const WIDTHS = [1, 2, 4, 8, 16];
-// The most invalid lines of the glossary whose numbers are shown.
+// The maximum number of invalid lines of the glossary whose line numbers are shown.
 const MAX_NUMBERS = 10;
 const count = new Intl.NumberFormat("en");
 

@@ -29,8 +29,8 @@ const count = new Intl.NumberFormat("en");
 let facts = null; // the server's settings, from assets/server.json; null until they are loaded
 let models = new Models();
 let shown = null; // the shown translation: {answer, request, language}; null for none
-let opened = null; // the file in place of a text: {file, isDone}, isDone: its translation is shown; null for none
-let starting = new AbortController(); // of the last `begin`
+let opened = null; // the file in place of a text: {file, isDone (its translation is shown)}; null for none
+let starting = new AbortController(); // aborts the requests of the last `begin`
 
 const announcer = new Announcer(byId("spoken"));
 const problem = new Problem({ box: byId("problem"), text: byId("problem-text"), button: byId("retry") });
@@ -96,7 +96,7 @@ function translate({ atOnce = false } = {}) {
   choices.close();
   if (!isEmpty) closeFile();
   keepSelected();
-  if (!models.areKnown || opened) return; // `begin` goes on when the models are known; a file is not a text
+  if (!models.areKnown || opened) return; // when the models are known, `begin` calls this again; a file is not a text
   const isTooLong = [...text].length > facts.max_characters;
   if (isTooLong) {
     // Without the text's length: a screen reader would announce the message again after each key.
@@ -235,7 +235,7 @@ async function offerAlternatives(start, element) {
   }
 }
 
-/** Show the translation with an alternative. index: its segment's. part, start: as in `alternativesTo`. */
+/** Show the translation with an alternative. index: of the segment. part, start: as in `alternativesTo`. */
 function takeAlternative({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
@@ -266,7 +266,7 @@ async function begin() {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    // The button alone: without the models the page is of no use. A wrong key remains wrong.
+    // Without the models the page is of no use, so every error except a wrong key shows at least the retry button.
     if (error.code !== "unauthorized" && error.code !== "forbidden") error.retryAfterS ??= Infinity;
     showProblem(error, begin);
     return;

@@ -49,7 +49,7 @@ export class Problem {
     }, 200);
   }
 
-  /** Show a message without a retry. A retry that waits goes on. */
+  /** Show a message without a retry. A scheduled retry stays scheduled. */
   note(message) {
     if (this.box.hidden) this.show(message);
     else this.text.textContent = message;

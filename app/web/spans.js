@@ -6,8 +6,8 @@
  *
  * A segment is {source, target, tokens}; tokens is empty unless the request sets `alignment`. A token is {target,
  * source, sources, weights}. source: the source subword with the most attention, of those that have characters; null
- * for the end token. weights: the attention to each of `sources`. With `attention` these are all source subwords of the
- * segment, else only `source`. The end token has none.
+ * for the end token. weights: the attention to each of `sources`. If the request sets `attention`, `sources` has all
+ * source subwords of the segment, else only `source`. The end token has no sources.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
@@ -131,7 +131,7 @@ export function segmentAt(answer, at) {
   return answer.segments.findIndex(({ target }) => target.start <= at && at < target.end);
 }
 
-/** An answer with another translation of one segment. part: the translation of its source alone, from `answerOf`. */
+/** An answer with another translation of one segment. part: the translation of the segment alone, from `answerOf`. */
 export function replaceSegment(answer, index, part) {
   const old = answer.segments[index];
   const growth = part.text.length - (old.target.end - old.target.start);

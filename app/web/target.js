@@ -2,8 +2,8 @@
 
 import { segmentAt, wordsOf } from "./spans.js";
 
-// Characters that give a paragraph its direction: letters and direction marks. Those from right to left are in blocks
-// of their own.
+// Characters that give a paragraph its direction: letters and direction marks. Characters that are written from right
+// to left are in Unicode blocks of their own.
 const STRONG = /[\p{L}\u200e\u200f]/u;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
@@ -36,7 +36,7 @@ export class Target {
     if (hadFocus) this.#focusBox();
   }
 
-  /** Show a complete translation. isPlain: its words cannot be focused. */
+  /** Show a complete translation. isPlain: whether to show only text, without words that can be focused. */
   show(answer, language, { isPlain = false } = {}) {
     const hadFocus = this.#noteFocus();
     this.words.clear();

@@ -1,5 +1,5 @@
-// Parses a typed glossary. Each line has a term, then tabs or, in a line without a tab, the first "=", then the
-// translation. With a tab, the term may contain "=".
+// Parses a typed glossary. Each line has a term, a separator and a translation. The separator is one or several tabs
+// or, in a line without a tab, the first "=". In a line with a tab, the term may contain "=".
 
 /** Returns {terms, wrongLines}: a map from term to translation, and the numbers of the invalid lines. */
 export function parseTerms(text) {

@@ -7,7 +7,7 @@ fork_server: the server's objects for the fork server and for a worker process.
 __main__, fork_server_main: the fork server. It loads what the workers share, forks each worker, and ends.
 worker_main: a worker process, which runs the engine's loop over a socket.
 worker_proxy: the server's side of a worker process.
-messages, framing: the messages between the two, and their frames.
+messages, framing: the messages between the server and a worker process, and their frames.
 shared_status: memory that all processes share.
 model_spec: which model the fork server loads, and how.
 """

@@ -37,9 +37,9 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 def prepare(spec_json: bytes) -> Callable[[int], Runner]:
     """Load a model of native operators, which the workers share.
 
-    Returns the function that makes a worker's runner, given the worker's number. That function loads a model of other
-    operators. The fork server calls this function, and each worker calls the returned one. spec_json: a ModelSpec as
-    JSON. Both functions raise BundleError and SettingsError.
+    Returns the function that makes a worker's runner, given the worker's number. If the model has other operators, that
+    function loads it. The fork server calls `prepare`, and each worker calls the returned function. spec_json: a
+    ModelSpec as JSON. Both functions raise BundleError and SettingsError.
     """
     import msgspec
 
@@ -84,7 +84,7 @@ def load_shared(spec: ModelSpec) -> Runner:
 
 
 def in_slow_thread(work: Callable[[], T]) -> T:
-    """Return the result of `work`, which a thread of a low priority runs. The thread has ended by then."""
+    """Return the result of `work`, which a thread of a low priority runs. The thread ends before this function."""
 
     def run() -> T:
         os.nice(LOAD_NICENESS)  # of this thread only

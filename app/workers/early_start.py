@@ -16,8 +16,8 @@ from app.workers.fork_server import ForkServer
 if TYPE_CHECKING:
     from app.runtime.device import Device
 
-# The most worker processes by default. If larger, a machine with many cores has more workers of fewer threads each, and
-# each worker takes memory for its own caches. Larger numbers were not measured.
+# The maximum default number of worker processes. If larger, a machine with many cores has more workers of fewer threads
+# each, and each worker takes memory for its own caches. Larger numbers were not measured.
 MAX_WORKERS = 4
 
 

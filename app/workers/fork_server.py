@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
-# Seconds that a fork server may take to copy itself. Smaller: one that still imports on a busy machine is replaced.
-# Larger: if one hangs, all loads wait longer.
+# Seconds that a fork server may take to copy itself. If smaller, a fork server that still imports its modules on a busy
+# machine is replaced. If larger, all loads wait longer for a fork server that hangs.
 COPY_TIMEOUT_S = 30.0
 # A terminal's Ctrl-C and a supervisor's SIGTERM or SIGHUP reach every process of the group. Only the server handles
 # them.
@@ -40,7 +40,7 @@ ADOPT_ORPHANS = 36
 # Before the spec: its number of bytes, the number of workers that share the status, and the number of the first worker
 # to fork.
 HEADER = struct.Struct("<III")
-# In place of HEADER: the process shall copy itself. It answers with the copy's id.
+# Sent in place of HEADER. It makes the process copy itself, and the process answers with the copy's id.
 COPY = HEADER.pack(0, 0, 0)
 PROCESS_ID = struct.Struct("<I")
 
@@ -126,8 +126,8 @@ class ForkServer:
 class ChildProcess:
     """A child process by its id. A worker is a child of this process once the fork server has ended.
 
-    Any thread may call `kill` and `wait`. A load's thread waits for the fork server, and if the server ends meanwhile,
-    its main thread kills it.
+    Any thread may call `kill` and `wait`. A load's thread waits for the fork server. If the server ends meanwhile, the
+    server's main thread kills the fork server.
     """
 
     def __init__(self, process_id: int) -> None:
@@ -154,7 +154,7 @@ class ChildProcess:
 
         def cancel() -> None:
             nonlocal is_waiting
-            if is_waiting:  # afterwards the descriptor's number may be another's
+            if is_waiting:  # afterwards another file may have the descriptor's number
                 is_waiting = False
                 timer.cancel()
                 loop.remove_reader(handle)
@@ -188,7 +188,7 @@ class ChildProcess:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of processes whose parent, a descendant of this process, ends."""
+    """Make this process the parent of its descendants whose own parents end."""
     import ctypes  # imported late: the server imports this module first of all
 
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)

@@ -15,15 +15,16 @@ from app.workers.fork_server import COPY, HEADER, PROCESS_ID
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
-# The most descriptors in one message that Linux allows. There are at most 64 workers (TRANSDUCE_NUM_LANES).
+# The maximum number of descriptors that Linux allows in a message. There are at most 64 workers (TRANSDUCE_NUM_LANES).
 MAX_DESCRIPTORS = 253
 
 
 def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
     """Load what the workers share, and fork the workers.
 
-    Before that, fork a copy of this process whenever the server wants one. It returns in each worker process after the
-    worker's end. In the fork server and in its copies it returns only if `prepare` fails or the server is gone.
+    Before that, fork a copy of this process whenever the server wants one. In each worker process, this function
+    returns after the worker's end. In the fork server and in its copies it returns only if `prepare` fails or the
+    server is gone.
 
     prepare: takes the spec, loads the data that the workers share, and returns a function that makes the runner of a
     worker by its number. It must start no thread that outlives it, since a forked process has only the thread that
@@ -60,8 +61,8 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
 def receive_header(control: socket.socket) -> tuple[socket.socket, bytes, list[int]]:
     """Wait for the header of a model, and fork the copies that the server wants before it.
 
-    Returns, in this process and in each copy: its socket, the header (shorter if the server is gone) and the header's
-    descriptors.
+    Returns, in this process and in each copy: the socket of the process, the header (shorter if the server is gone) and
+    the header's descriptors.
     """
     while True:
         header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, MAX_DESCRIPTORS, socket.MSG_WAITALL)
@@ -76,22 +77,22 @@ def receive_header(control: socket.socket) -> tuple[socket.socket, bytes, list[i
 
 
 def fork_orphan() -> int:
-    """Fork twice. Returns the id of the last process in this one, and 0 in the last one.
+    """Fork a grandchild. Returns the grandchild's id in this process, and 0 in the grandchild.
 
-    The process between the two ends, so the last one becomes a child of the server.
+    The child between the two ends at once, so the server adopts the grandchild.
     """
     reader, writer = os.pipe()
-    between = os.fork()
-    if between == 0:
-        last = os.fork()
-        if last > 0:
-            os.write(writer, PROCESS_ID.pack(last))
+    child = os.fork()
+    if child == 0:
+        grandchild = os.fork()
+        if grandchild > 0:
+            os.write(writer, PROCESS_ID.pack(grandchild))
             os._exit(0)
         os.close(reader)
         os.close(writer)
         return 0
     os.close(writer)
-    os.waitpid(between, 0)
+    os.waitpid(child, 0)
     process_id: int = PROCESS_ID.unpack(os.read(reader, PROCESS_ID.size))[0]
     os.close(reader)
     return process_id

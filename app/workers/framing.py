@@ -9,7 +9,7 @@ import msgspec
 from app.workers.messages import FromWorker, ToWorker
 
 LENGTH_BYTES = 4
-# The most bytes of one read. If smaller, a report takes more system calls.
+# The maximum number of bytes of one read. If smaller, a report takes more system calls.
 RECEIVE_BYTES = 1 << 18
 
 _encoder = msgspec.msgpack.Encoder()
@@ -28,7 +28,7 @@ class FrameReader:
         self._received = bytearray()
 
     def first(self, receive: Callable[[], bytes]) -> list[bytes]:
-        """Receive until a frame is whole. Return all whole frames; none if the other side has closed.
+        """Receive until a frame is whole. Return the messages of all whole frames; none if the other side has closed.
 
         receive: returns the next bytes, or no bytes at the end of the stream.
         """

@@ -18,7 +18,7 @@ class ModelSpec:
     """A variant in the folder of a checked bundle, and the device to run it on.
 
     num_threads: threads of all workers together. log_level: the server's log level.
-    has_shortlist: as in `RunnerConfig`.
+    has_shortlist: whether native kernels load the bundle's shortlist.
     load_yields: whether a fork server's loading lets the workers of other models go first.
     """
 
@@ -36,7 +36,7 @@ class ModelSpec:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native kernels run the variant. A process can then load it before it forks and starts threads."""
+        """Whether the native kernels run the variant. The fork server can then load the model before it forks."""
         is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
         return is_usable and self.kernels != "standard"
 
@@ -53,7 +53,7 @@ class ModelSpec:
         return PROVIDERS[self.device]
 
     def load(self, *, starts_threads: bool = True) -> Runner:
-        """Load the model. starts_threads: as in `RunnerConfig`. Raises BundleError and SettingsError."""
+        """Load the model. starts_threads: False in a process that will fork. Raises BundleError and SettingsError."""
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
         # The threads of the native kernels are divided among the busy workers at each call. ONNX Runtime's threads are

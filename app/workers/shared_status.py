@@ -9,7 +9,7 @@ import weakref
 
 from app.runtime.stop_condition import WakeFlag
 
-NUMBER_BYTES = 8
+NUMBER_BYTES = 8  # of a start time, and of a wake flag
 
 
 class SharedWorkerStatus:

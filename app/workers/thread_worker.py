@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """A worker in a thread of this process. When it ends, it lets its runner go, whose memory is then free.
+    """A worker in a thread of this process. When it ends, it drops its runner, whose memory is then free.
 
-    The worker, its engine and their callbacks are in reference cycles, so a collection of garbage frees these later.
+    The worker, its engine and their callbacks are in reference cycles, so only the garbage collector frees these.
     """
 
     def __init__(self, runner: Runner) -> None:

@@ -119,7 +119,7 @@ class SequenceTable:
         return Cancel(sequence)
 
     def to_wire(self, report: Report) -> messages.WorkerReport:
-        """Return a report with keys for sequences, without those that were cancelled meanwhile."""
+        """Return a report with keys in place of sequences. Sequences that were cancelled meanwhile are left out."""
         deltas = [
             messages.Delta(self._keys[one.sequence], one.position, one.ids)
             for one in report.deltas

@@ -29,8 +29,8 @@ from app.workers import framing, messages
 from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
 from app.workers.shared_status import SharedWorkerStatus
 
-# Seconds that a worker in the place of a dead one may take for each message of its start, WorkerStarted and
-# ModelLoaded. Smaller: large models are not loaded on a busy machine. Larger: a start that hangs is noticed later.
+# Seconds that the successor of a dead worker may take for each message of its start, WorkerStarted and ModelLoaded.
+# If smaller, large models are not loaded on a busy machine. If larger, a start that hangs is noticed later.
 LOAD_TIMEOUT_S = 120.0
 # The end of a process that the kernel kills for lack of memory, and what the message then adds.
 KILLED = f"signal {int(signal.SIGKILL)}"
@@ -40,7 +40,8 @@ LACK_OF_MEMORY = "; the usual cause is too little memory"
 class WorkerProxy:
     """A worker in a process.
 
-    `load`, `successor`, and `close` before `start` may run on any thread, all other methods run on the event loop.
+    `load` and `successor` may run on any thread, and so may `close` before `start`. All other methods, and `close`
+    after `start`, run on the event loop.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class WorkerProxy:
         self._connection = connection
         self._status = status
         self._number = number
-        self._unread: deque[bytes] = deque()  # frames, while it loads
+        self._unread: deque[bytes] = deque()  # received frames, while the worker loads
         self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
         self._frames = framing.FrameReader()
         self._limits: Limits | None = None
@@ -62,7 +63,8 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        # Seconds of time.monotonic: of the last report, or of the first sentence that the worker got while it had none.
+        # When the last report arrived or, if that is later, when the worker got a sentence while it had none. In
+        # seconds of time.monotonic.
         self._report_due_since = -math.inf
         self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
@@ -215,7 +217,7 @@ class WorkerProxy:
             self._unsent += data
 
     def _write(self, data: bytes | bytearray) -> int:
-        """Write, and return the number of bytes; all bytes for a broken pipe, which the reading side notices."""
+        """Write, and return the number of bytes. For a broken pipe, which the reading side notices, it is all bytes."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
@@ -316,7 +318,10 @@ def start_workers(fork_server: ForkServer, num_workers: int, spec: bytes = b"") 
 def _start(
     fork_server: ForkServer, spec: bytes, status: SharedWorkerStatus, numbers: Iterable[int]
 ) -> list[WorkerProxy]:
-    """Fork workers with these numbers, of all that share `status`. Raises OSError, and then leaves no process."""
+    """Fork workers with these numbers. Raises OSError, and then leaves no process.
+
+    status: shared by all workers of the engine, of which some may run already.
+    """
     workers: dict[int, WorkerProxy] = {}
     descriptors = {}
     with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as unless_started:

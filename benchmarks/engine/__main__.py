@@ -77,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--quick",
         action="store_true",
-        help="a test run of one or two minutes: int8, one vocabulary size, two batch sizes, two backends",
+        help="a test run of one or two minutes: int8, one vocabulary size, two batch sizes, and two backends of "
+        "CTranslate2",
     )
     add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
     add(
@@ -86,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         const=RANDOM,
         metavar="FOLDER",
-        help="measure a Marian model of Hugging Face instead, which both engines read from the same files "
-        "(without FOLDER: OPUS-MT's layout and size with random weights)",
+        help="measure a Marian model in the format of Hugging Face instead; both engines read the same files "
+        "(without FOLDER: a model with the layout and size of OPUS-MT and random weights)",
     )
     add(
         "--data",
@@ -118,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--case-budget",
         type=float,
         metavar="S",
-        help=f"after two rounds of a case, start no new one after S seconds ({_defaults('case_budget')})",
+        help=f"start no third or later round of a case after S seconds ({_defaults('case_budget')})",
     )
     add(
         "--num-corpus",
@@ -224,7 +225,7 @@ def add_trained(
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The option --sizes as numbers of sentences in one group, ascending for `PeerPool.search`."""
+    """The option --sizes as numbers of sentences in one group, ascending as `PeerPool.search` requires."""
     return tuple(sorted(map(int, args.sizes.split(","))))
 
 
@@ -237,9 +238,9 @@ def precisions_of(args: argparse.Namespace) -> list[Precision]:
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
     """The sentences of every corpus as subword ids, by the corpus's name."""
     tokenizer = TaggedTokenizer(bundle)
-    texts = read_corpora(args.data, most=args.num_corpus)
+    texts = read_corpora(args.data, limit=args.num_corpus)
     longest = bundle.manifest.max_source_length
-    return {name: encode(tokenizer, own, most_subwords=longest) for name, own in texts.items()}
+    return {name: encode(tokenizer, corpus, max_subwords=longest) for name, corpus in texts.items()}
 
 
 def measure_cases(
@@ -247,9 +248,9 @@ def measure_cases(
 ) -> list[dict[str, Any]]:
     """Compare both engines, then profile Transduce on the same cases."""
     rows = compare(prepared, cases, options, machine)
-    shares, operators = profile(prepared, cases, options)
-    for row, each in zip(rows, shares, strict=True):
-        row["where"] = where_time_goes(row, each, options.num_threads)
+    profiled, operators = profile(prepared, cases, options)
+    for row, times in zip(rows, profiled, strict=True):
+        row["where"] = where_time_goes(row, times, options.num_threads)
         row["operators"] = operators
     return rows
 
@@ -291,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cpu_vendor() -> str:
-    """The processor's vendor. By default, CTranslate2 has MKL on `GenuineIntel` only."""
+    """The processor's vendor. By default, CTranslate2 uses MKL only on `GenuineIntel`."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
 

@@ -16,8 +16,8 @@ Translate = Callable[[int], Awaitable[object]]
 async def submit_at_arrivals(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
     """Call translate(i) when sentence i is due, without waiting for earlier sentences.
 
-    Waits at most limit_s after the last sentence. Latency counts from the time when a sentence was due. So it includes
-    the delay of an event loop that is late.
+    Waits at most limit_s after the last sentence is due. Latency counts from the time when a sentence was due. So it
+    includes the delay of an event loop that is late.
     """
     loop = asyncio.get_running_loop()
     latencies: list[float | None] = [None] * len(gaps_s)
@@ -48,9 +48,9 @@ async def submit_at_arrivals(translate: Translate, gaps_s: list[float], *, limit
 class WindowBatcher:
     """Translates sentences that arrive within window_s seconds in one call, at most max_size of them.
 
-    The window begins with the oldest waiting sentence. A batch starts when a worker is free, and the batch is full or
-    its window has passed. While all workers are busy, the waiting batch grows. A batcher for an engine without
-    continuous batching cannot do more.
+    The window begins with the oldest waiting sentence. A batch starts as soon as a worker is free and either the batch
+    is full or its window has passed. While all workers are busy, the waiting batch grows. A batcher for an engine
+    without continuous batching cannot do more.
     """
 
     def __init__(

@@ -73,11 +73,12 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
 def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: int) -> dict[str, Any]:
     """Milliseconds per group of sentences by category, the time of a step, and three shares.
 
-    Native kernels count their own time in the measured run. The times of a graph without them come from the profiled
-    run. Both are scaled down if they exceed the measured run's time inside ONNX Runtime. The rest of the time inside
-    ONNX Runtime is "between operators". All time outside is "Python and binding". python_share: Python's share of the
-    whole time. step_python_share: the share of the decoder steps' time outside the decoder's graph. idle_share: the
-    share of the threads' time in which they use no processor.
+    Native kernels count their own time in the measured run. For a graph without native kernels, the times come from the
+    profiled run. Both are scaled down if they exceed the measured run's time inside ONNX Runtime. The rest of the time
+    inside ONNX Runtime is "between operators". All time outside is "Python and binding".
+
+    python_share: Python's share of the whole time. step_python_share: of the time of the decoder steps, the share that
+    is spent outside the decoder's graph. idle_share: the share of the threads' time in which they use no processor.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]

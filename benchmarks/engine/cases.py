@@ -16,15 +16,18 @@ from model.corpus import read_tsv
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 BEAM_SIZES = (1, 4)
 MAX_WARMED_ROWS = 64  # trials of a case with more rows have no warm-up
-# A call translates NUM_GROUPED real sentences, if these are at least LEAST_GROUPS and at most MOST_GROUPS groups. So
-# even a call with groups of one sentence has mixed lengths.
-NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
+# A call translates as many groups as hold NUM_GROUPED real sentences, but at least MIN_GROUPS and at most
+# MAX_GROUPS. So even a call with groups of one sentence has mixed lengths.
+NUM_GROUPED, MAX_GROUPS, MIN_GROUPS = 64, 24, 2
 SEED = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table. name: the text that is translated. num_sentences: sentences in one group."""
+    """One row of the table.
+
+    name: the text that is translated. num_sentences: sentences in one group, which an engine translates at once.
+    """
 
     name: str
     num_sentences: int
@@ -68,7 +71,7 @@ def real_cases(sentences: list[list[int]], max_target_length: int, *, sizes: tup
     cases = []
     for beam_size in BEAM_SIZES:
         for size in sizes:
-            num_groups = max(LEAST_GROUPS, min(MOST_GROUPS, NUM_GROUPED // size))
+            num_groups = max(MIN_GROUPS, min(MAX_GROUPS, NUM_GROUPED // size))
             starts = range(0, min(num_groups * size, len(shuffled)), size)
             groups = [shuffled[start : start + size] for start in starts]
             cases.append(Case("sentences", size, Job(groups, beam_size, max_target_length, is_forced=False)))
@@ -105,11 +108,11 @@ def shuffle(sentences: list[list[int]]) -> list[list[int]]:
     return shuffled
 
 
-def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
-    """The first `most` sentences of `sentences.tsv`, as `own`, and of each `test.NAME.tsv.xz` in `data`, as `NAME`."""
-    corpora = {"own": read_sentences()[:most]}
+def read_corpora(data: Path | None, *, limit: int) -> dict[str, list[str]]:
+    """The first `limit` sentences of `sentences.tsv`, as `own`, and of each `test.NAME.tsv.xz` in `data`, as `NAME`."""
+    corpora = {"own": read_sentences()[:limit]}
     for path in sorted(data.glob("test.*.tsv.xz")) if data else ():
-        corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:most]
+        corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:limit]
     return corpora
 
 
@@ -118,10 +121,10 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in read_tsv(path)]
 
 
-def encode(tokenizer: TaggedTokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
+def encode(tokenizer: TaggedTokenizer, texts: list[str], *, max_subwords: int) -> list[list[int]]:
     """The ids of each text that fits the model.
 
     Texts with more runs of unknown characters than there are placeholder symbols are left out.
     """
     encoded = [list(tokenizer.encode(text).ids) for text in texts if tokenizer.can_encode(text)]
-    return [ids for ids in encoded if len(ids) <= most_subwords]
+    return [ids for ids in encoded if len(ids) <= max_subwords]

@@ -30,7 +30,7 @@ Side = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """How much to measure. No round of a case but its first two begins after case_budget_s seconds."""
+    """How much to measure. After case_budget_s seconds, no third or later round of a case begins."""
 
     num_threads: int
     num_rows: int

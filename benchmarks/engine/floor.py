@@ -47,7 +47,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Floor:
-    """The lower bound of a call's time in seconds, and the work behind it: 10^9 bytes and 10^9 multiply-adds."""
+    """The lower bound of a call's time in seconds, and the work behind it.
+
+    weights_gb, cache_gb: reads in 10^9 bytes. products_g, attention_g: computation in 10^9 multiply-adds.
+    """
 
     weights_gb: float
     cache_gb: float
@@ -136,10 +139,10 @@ def _products_per_s(precision: str, num_threads: int) -> float:
 
 def decoder_bytes(manifest: Manifest, precision: Precision) -> int:
     """Bytes of weights that a decoder step reads: its layers and the output projection."""
-    return _decoder_weights(manifest) * WEIGHT_BYTES[precision]
+    return decoder_weights(manifest) * WEIGHT_BYTES[precision]
 
 
-def _decoder_weights(manifest: Manifest) -> int:
+def decoder_weights(manifest: Manifest) -> int:
     """The number of weights that a decoder step uses.
 
     A layer has 4 d^2 in self-attention, 2 d^2 in cross-attention and 2 d f in feed-forward. The other 2 d^2 of
@@ -174,6 +177,7 @@ def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Jo
     num_calls = max(1, len(done.times_s))
     num_steps, num_rows = done.spent.num_steps / num_calls, done.spent.num_rows / num_calls
     source_tokens = sum(map(len, sources))
+    # A column is the keys and values of one position, in all decoder layers.
     own_columns = sum(length * (length + 1) / 2 for length in steps) * job.beam_size
     cross_columns = sum(length * len(ids) for length, ids in zip(steps, sources, strict=True))
     column_bytes = 2 * size.num_decoder_layers * size.d_model * _cache_bytes(manifest, precision)
@@ -181,7 +185,7 @@ def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Jo
         _encoder_weights(manifest) * WEIGHT_BYTES[precision]
     )
     cache_bytes = column_bytes * (own_columns + cross_columns)
-    products = num_rows * _decoder_weights(manifest) + source_tokens * _encoder_weights(manifest)
+    products = num_rows * decoder_weights(manifest) + source_tokens * _encoder_weights(manifest)
     attention = 2 * size.d_model * size.num_decoder_layers * (
         own_columns + job.beam_size * cross_columns
     ) + 2 * size.d_model * size.num_encoder_layers * sum(len(ids) ** 2 for ids in sources)

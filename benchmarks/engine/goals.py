@@ -10,16 +10,18 @@ Row = dict[str, Any]
 
 # Seconds. An engine sustains a rate of arrivals if the 95th percentile of the latency is at most LIMIT_S.
 LIMIT_S = 1.0
-# The least length in seconds of a trial of arrivals. In a shorter one, a queue that grows is still short at the end.
+# The minimum length in seconds of a trial of arrivals. At the end of a shorter trial, a growing queue is still short.
 LEAST_TRIAL_S = 10 * LIMIT_S
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on one figure of some result rows: at most `most`, or at least the ratio for the precision.
+    """A bound on one figure of some result rows.
 
-    That ratio is LEAST_FP32 in fp32, and that of LEAST_RATIOS for `kind` in int8. rows: the key of the rows in a
-    result. applies_to: whether the goal applies to a row.
+    If `most` is set, the figure must not exceed it. Otherwise the figure is a ratio, which is above 1 if Transduce is
+    faster. In fp32 it must be at least LEAST_FP32, and in int8 at least the value of LEAST_RATIOS for `kind`.
+
+    rows: the key of the rows in a result. applies_to: whether the goal applies to a row.
     """
 
     name: str
@@ -35,7 +37,7 @@ def _ratio(row: Row) -> float | None:
     return ratio
 
 
-def _python(row: Row) -> float:
+def _python_share(row: Row) -> float:
     share: float = row["where"]["step_python_share"]
     return share
 
@@ -52,13 +54,13 @@ def _is_random(row: Row) -> bool:
     return bool(row["case"] == "25 to 30")
 
 
-# The least ratios of int8 by the processor's instructions, then by kind of case.
+# The minimum ratio in int8, by the processor's instructions and then by kind of case.
 LEAST_RATIOS: dict[str, dict[str, float]] = {
     "tile registers": {"one": 3.0, "few": 3.0, "some": 3.0, "many": 3.0, "beam": 3.0},
     "AVX-512 VNNI": {"one": 5.0, "few": 3.0, "some": 2.0, "many": 2.0, "beam": 2.0},
     "AVX2": {"one": 2.5, "few": 2.5, "some": 1.5, "many": 1.5, "beam": 1.8},
 }
-# The least ratio of fp32 on all processors.
+# The minimum ratio in fp32, on all processors and for all kinds of cases.
 LEAST_FP32 = 1.5
 
 
@@ -67,12 +69,13 @@ def instructions_of(machine: dict[str, Any]) -> str:
     cpu = machine["cpu"]
     if "tile registers" in cpu:
         return "tile registers"
-    # Where AVX-512 VNNI is named, AVX2 is not. AVX-512 without VNNI runs the kernels of AVX2.
+    # `cpu` names only the two widest kinds of instructions. Of a processor with AVX-512 VNNI, it does not name AVX2. Of
+    # a processor with AVX-512 but without VNNI, it names AVX2, and the kernels of AVX2 are the ones that run there.
     return "AVX2" if "AVX2" in cpu else "AVX-512 VNNI"
 
 
 def least_ratio(kind: str, precision: str, machine: dict[str, Any]) -> float:
-    """The ratio that cases of this kind should have. kind: `Goal.kind`."""
+    """The minimum ratio that cases of this kind should have. kind: `Goal.kind`."""
     return LEAST_FP32 if precision == "fp32" else LEAST_RATIOS[instructions_of(machine)][kind]
 
 
@@ -107,21 +110,21 @@ GOALS = (
         "Python of a step, 1 row",
         "cases",
         lambda row: _is_random(row) and row["num_sentences"] == 1 and row["beam_size"] == 1,
-        _python,
+        _python_share,
         most=0.10,
     ),
     Goal(
         "Python of a step, 32 rows",
         "cases",
         lambda row: _is_random(row) and row["num_sentences"] == 32 and row["beam_size"] == 1,
-        _python,
+        _python_share,
         most=0.05,
     ),
 )
 
 
 def valid_arrivals(result: dict[str, Any]) -> list[Row]:
-    """The rows of arrivals whose trials are long enough. Those of earlier versions do not name the length."""
+    """The rows of arrivals whose trials are long enough. Rows of earlier versions lack the length, and are left out."""
     return [row for row in result["arrivals"] if row.get("trial_s", 0.0) >= LEAST_TRIAL_S]
 
 
@@ -131,8 +134,8 @@ GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it"
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
     """A line for each goal that has a case in the precision, with the columns of GOAL_HEADER."""
     for goal in GOALS:
-        of_kind = valid_arrivals(result) if goal.rows == "arrivals" else result[goal.rows]
-        rows = [row for row in of_kind if goal.applies_to(row) and row["precision"] == precision]
+        candidates = valid_arrivals(result) if goal.rows == "arrivals" else result[goal.rows]
+        rows = [row for row in candidates if goal.applies_to(row) and row["precision"] == precision]
         measured = [(row, value) for row in rows if (value := goal.figure(row)) is not None]
         if not measured:
             continue
@@ -157,7 +160,7 @@ def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ..
 
 
 def _name_of(row: Row, measured: Sequence[tuple[Row, float]]) -> str:
-    """The row's model, and its number of sentences and its beam if the measured rows of a model differ in them."""
+    """The row's model, with its number of sentences and its beam size where the rows of this model differ in it."""
     name: str = row["model"]
     for field, form in (("num_sentences", "{} x {}"), ("beam_size", "{}, beam {}")):
         if len({one.get(field) for one, _ in measured if one["model"] == row["model"]}) > 1:

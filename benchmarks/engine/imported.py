@@ -27,7 +27,7 @@ VOCABULARY, PEER_CONFIG = "shared_vocabulary.json", "config.json"
 
 
 def write_opus_mt(folder: Path) -> None:
-    """Write a model as OPUS-MT's are: base, 58,101 subwords, padding last. Its weights are random."""
+    """Write a model in OPUS-MT's layout: Transformer base, 58,101 subwords, padding last. Its weights are random."""
     transformers: Any = import_module("transformers")  # its types do not describe what a model returns
     folder.mkdir()
     pieces = list(itertools.islice(words(), VOCAB_SIZE - 3))
@@ -61,7 +61,7 @@ def imported_model(folder: Path) -> Transformer:
 
 
 def convert(folder: Path, peer: Path, quantization: Quantization) -> None:
-    """Convert the files with CTranslate2's converter, and rename its tokens to the ids of `imported_model`."""
+    """Convert the files with CTranslate2's converter, and rename the written tokens to the ids of `imported_model`."""
     TransformersConverter(str(folder)).convert(str(peer), quantization=quantization)
     (peer / "source.spm").write_bytes(read_marian(folder).source_spm)
     tokenizer = Tokenizer(peer / "source.spm")

@@ -32,10 +32,10 @@ class Job:
 class EngineCounters:
     """Counters of Transduce's work, summed over the calls.
 
-    num_steps: decoder steps. num_rows: rows decoded, summed over the steps. step_s, encode_s: `step_time_s` and
-    `encode_time_s` of `StepStats`. encoder_s, decoder_s: seconds inside ONNX Runtime's calls. num_encoder_runs,
-    num_decoder_runs: the number of these calls. cpu_s: CPU time of the process. blocks_s: seconds of the native kernels
-    by graph and kind of block, summed over the threads; empty without native kernels.
+    num_steps: decoder steps. num_rows: rows decoded, summed over the steps. step_s: seconds of the engine's steps,
+    encodings included. encode_s: seconds of the encodings. encoder_s, decoder_s: seconds inside ONNX Runtime's calls of
+    each graph. num_encoder_runs, num_decoder_runs: the number of these calls. cpu_s: CPU time of the process. blocks_s:
+    seconds of the native kernels by graph and kind of block, summed over the threads; empty without native kernels.
     """
 
     num_steps: int = 0
@@ -63,7 +63,7 @@ class JobResult:
 class Arrivals:
     """Sentences with arrival times. sentences[i] arrives gaps_s[i] seconds after the previous one.
 
-    limit_s: seconds after the last arrival until which answers are awaited.
+    limit_s: how many seconds after the last arrival the trial still waits for answers.
     """
 
     sentences: list[list[int]]
@@ -89,6 +89,7 @@ class ArrivalResult:
 class PeerSettings:
     """CTranslate2's settings: its threads, and how it splits the input of one call into batches.
 
+    inter_threads: the number of batches at once, each with intra_threads threads.
     max_batch_size: 0 puts all sentences in one batch. batch_type: `tokens` counts max_batch_size in subwords, padding
     included.
     """

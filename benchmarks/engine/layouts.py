@@ -14,7 +14,7 @@ from benchmarks.engine.cases import Case
 from benchmarks.engine.jobs import Job, JobResult
 from benchmarks.engine.worker import Worker
 
-TRIALS = 2
+TRIALS = 2  # how often each layout translates the job of a case
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Layout:
 
 
 class Layouts:
-    """Runs one model in every layout, each in its own process."""
+    """Runs one model in every layout, each layout in its own process."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        """arguments: those of `TransduceSide`, without the number of workers."""
+        """arguments: the arguments of `TransduceSide`, without num_workers."""
         self._arguments = arguments
         num_threads = arguments["num_threads"]
         self.alone = Layout(1, num_threads)

@@ -11,12 +11,14 @@ from typing import Any
 
 import onnxruntime
 
-# ReduceMax to one value for each row: the row's magnitude in dynamic quantisation. Other ones compare chunks of logits.
+# ReduceMax to one value for each row: the row's magnitude in dynamic quantisation. Every other ReduceMax compares
+# chunks of logits.
 ROW_MAXIMA = "ReduceMax of rows"
-# Category -> its operators. A bundle's native graph is one operator for a whole stack, which counts the time of its
-# blocks (`app.runtime.native.block_times`). The other graphs of a bundle consist of ONNX Runtime's own operators, and
-# RowAttention in `gpu_decoder`. Native operators of single sub-layers are only in graphs such as that of
-# `benchmarks.native`. An operator without an entry counts as OTHER: sums, copies, shapes, casts.
+# Category -> its operators. Each native graph of a bundle is one operator for a whole stack of layers. This operator
+# counts the time of its blocks (`app.runtime.native.block_times`). The other graphs of a bundle consist of ONNX
+# Runtime's own operators, and RowAttention in `gpu_decoder`. Native operators of single sub-layers occur only in graphs
+# of benchmarks, such as the graph of `benchmarks.native`. An operator without an entry counts as OTHER: sums, copies,
+# shapes, casts.
 CATEGORIES = {
     "native blocks": ("Encoder", "DecoderSteps", "SsruDecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
@@ -100,7 +102,7 @@ def operators_of(events: list[dict[str, Any]]) -> set[str]:
 def runs_of(events: list[dict[str, Any]]) -> list[Run]:
     """The runs of a profile in order.
 
-    A kernel counts to the run in which it began. One that began between two runs counts to the second of them.
+    A kernel counts to the run in which it began. A kernel that began between two runs counts to the later run.
     """
     whole = sorted((event for event in events if event.get("name") == "model_run"), key=_start)
     kernels = sorted((event for event in events if _is_kernel(event)), key=_start)
@@ -119,7 +121,7 @@ def runs_of(events: list[dict[str, Any]]) -> list[Run]:
 
 
 def _operator_of(event: dict[str, Any]) -> str:
-    """The operator of a kernel as in CATEGORIES."""
+    """The name in CATEGORIES of a kernel's operator."""
     name = str(event["args"]["op_name"])
     shapes = (shape for output in event["args"].get("output_type_shape", []) for shape in output.values())
     return ROW_MAXIMA if name == "ReduceMax" and all(shape[-1:] == [1] for shape in shapes) else name

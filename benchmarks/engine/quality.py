@@ -51,17 +51,18 @@ class TestSet:
     targets: list[str]
 
 
-def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
-    """The sentences of `sentences.tsv`, and the named test sets of the folder.
+def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], limit: int) -> list[TestSet]:
+    """The first `limit` sentences of `sentences.tsv`, and of each named test set of the folder.
 
-    Sentences that are too long are left out, and those with more runs of unknown characters than placeholder symbols.
+    Sentences with more runs of unknown characters than placeholder symbols are left out, and so are sentences that are
+    too long for the model.
     """
     tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
-    own = [tokenizer.encode(text) for text in read_sentences()[:most] if tokenizer.can_encode(text)]
-    found = [TestSet(OWN, own, [])]
+    own = [tokenizer.encode(text) for text in read_sentences()[:limit] if tokenizer.can_encode(text)]
+    found = [TestSet(OWN, [source for source in own if len(source.ids) <= longest], [])]
     for name in names if data else ():
-        pairs = read_pairs(Path(data or "") / f"test.{name}.tsv.xz")[:most]
+        pairs = read_pairs(Path(data or "") / f"test.{name}.tsv.xz")[:limit]
         kept = [
             (tokenizer.encode(source), target) for source, target in pairs if tokenizer.can_encode(source)
         ]
@@ -102,7 +103,7 @@ def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
 def compare(
     ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: TaggedTokenizer, *, num_threads: int
 ) -> dict[str, Any]:
-    """Translate with both engines, and compare the outputs and their BLEU. num_threads: of the peer."""
+    """Translate with both engines, and compare the outputs and their BLEU. num_threads: threads of CTranslate2."""
     sides = {
         "ours": ours.translate(job).ids,
         "peer": peer.translate(job, PeerSettings(1, num_threads, 2048, "tokens")).ids,
@@ -137,7 +138,7 @@ def p_of_difference(translations: list[str], others: list[str], references: list
     """
     bleu = BLEU()
     if bleu.corpus_score(translations, [references]).score == bleu.corpus_score(others, [references]).score:
-        return 1.0  # the resampling of sacrebleu counts no sample as different then, which gives its smallest p-value
+        return 1.0  # for equal scores, sacrebleu counts no resample as different, which gives its smallest p-value
     systems: list[tuple[str, Sequence[str]]] = [("others", others), ("translations", translations)]
     test = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
     result = test()[1]["BLEU"][1]

@@ -19,6 +19,7 @@ from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, ModelPair
 from benchmarks.engine.worker import Worker
+from transduce.loadtest.percentiles import rank_of
 
 # Each rate is the highest one that has succeeded times a factor, first COARSE, then FINE. The result is exact to the
 # factor FINE, unless MAX_TRIALS ends the search.
@@ -30,7 +31,7 @@ MAX_TRIALS = 12
 FIRST_SHARE = 0.6
 # The rate at which the thread settings of CTranslate2 are compared, as a share of its throughput on a corpus.
 CHOICE_SHARE = 0.8
-# The least number of sentences of a trial. With fewer, the 95th percentile is the maximum.
+# The minimum number of sentences in a trial. With fewer, the 95th percentile is the maximum.
 MIN_SENTENCES = 20
 
 
@@ -52,7 +53,7 @@ class ArrivalRateSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether a rate as low as the next fine step has failed, or MAX_TRIALS rates have been tried."""
+        """Whether MAX_TRIALS rates have been tried, or the next fine step is not below the rate that failed last."""
         return len(self.trials) >= MAX_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
     def record(self, result: ArrivalResult) -> None:
@@ -63,7 +64,7 @@ class ArrivalRateSearch:
             "p50_s": finite(percentile(result, 0.5)),
             "p95_s": finite(p95),
             "num_sentences": len(result.latencies_s),
-            "sent_late_p99_s": sorted(result.sent_late_s)[int(0.99 * len(result.sent_late_s))],
+            "sent_late_p99_s": sorted(result.sent_late_s)[rank_of(len(result.sent_late_s), 99) - 1],
         })  # fmt: skip
         if p95 <= LIMIT_S:
             self.highest = self.rate
@@ -83,7 +84,7 @@ def percentile(result: ArrivalResult, share: float) -> float:
     share: the percentile as a share of the sentences, above 0 and at most 1.
     """
     latencies = sorted(math.inf if each is None else each for each in result.latencies_s)
-    return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
+    return latencies[rank_of(len(latencies), 100 * share) - 1]
 
 
 def finite(value: float) -> float | None:
@@ -165,9 +166,10 @@ def choose_peer(
 ) -> Choice:
     """Choose CTranslate2's settings.
 
-    The backend is that of the whole corpus. Two divisions of the threads are tried: one batch at a time with all
-    threads, or several batches at once with one thread each. Each is tried with the batches of the whole corpus, and
-    with all sentences of a call in one batch. All are tried at the same rate for `seconds` seconds.
+    It keeps the backend that was fastest on the whole corpus, and tries two divisions of the threads: one batch at a
+    time with all threads, or several batches at once with one thread each. It tries each division with the batches that
+    were fastest on the whole corpus, and with all sentences of a call in one batch. Each trial has the same rate, and
+    takes `seconds` seconds.
     """
     of_corpus = Choice(row["peer_backend"], PeerSettings(**row["peer_settings"]))
     trials = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.engine.goals import LEAST_TRIAL_S, valid_arrivals
+from benchmarks.engine.goals import LEAST_TRIAL_S, LIMIT_S, valid_arrivals
 
 INTEL = "GenuineIntel"
 
@@ -67,17 +67,17 @@ def measured_on(result: dict[str, Any]) -> str:
 
 
 def packing(result: dict[str, Any]) -> str:
-    """When CTranslate2 packs its weights, and how many cases of the result have MKL."""
+    """When CTranslate2 packs its weights, and in how many cases of the result its fastest settings use MKL."""
     cases, vendor = result["cases"], result["machine"]["vendor"]
     sentence = "Without Intel's MKL, CTranslate2 packs its weights in every product."
-    if not any(_has_mkl(trial["backend"], vendor) for row in cases for trial in row["peer_tried"]):
+    if not any(_uses_mkl(trial["backend"], vendor) for row in cases for trial in row["peer_tried"]):
         return f"{sentence} This run did not try MKL."
-    chosen = sum(_has_mkl(row["peer_choice"].partition(":")[0], vendor) for row in cases)
+    chosen = sum(_uses_mkl(row["peer_choice"].partition(":")[0], vendor) for row in cases)
     return f"{sentence} The fastest settings have MKL in {chosen} of {len(cases)} cases."
 
 
-def _has_mkl(backend: str, vendor: str) -> bool:
-    """Whether CTranslate2 has MKL in a backend. Results of earlier versions have backends without CT2_USE_MKL."""
+def _uses_mkl(backend: str, vendor: str) -> bool:
+    """Whether CTranslate2 uses MKL in a backend. Results of earlier versions have backends without CT2_USE_MKL."""
     return "CT2_USE_MKL=1" in backend or ("CT2_USE_MKL" not in backend and vendor == INTEL)
 
 
@@ -94,8 +94,9 @@ def arrivals_text(result: dict[str, Any], table_of: Callable[[Sequence[dict[str,
     if not result["arrivals"]:
         return "This run measured no rates of arrivals."
     return (
-        "The rates of arrivals of this run are left out. Its trials are shorter than "
-        f"{LEAST_TRIAL_S:g} s, ten times the limit of the latency, so a growing queue may stay short."
+        "The rates of arrivals of this run are left out. Its trials are too short: in less than "
+        f"{LEAST_TRIAL_S:g} s, a rate that is too high may not build up a queue long enough to reach the latency "
+        f"limit of {LIMIT_S:g} s."
     )
 
 
@@ -138,7 +139,7 @@ def times_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def arrivals_table(rows: Sequence[dict[str, Any]]) -> str:
-    """What the rates of arrivals are, and the highest ones, one line per beam size."""
+    """The text ARRIVALS, and a table of the highest rates, one line per beam size."""
     header = ("model", "", "beam", "Transduce /s", "CTranslate2 /s", "ratio", "CTranslate2's settings")
     lines = table(
         header,

@@ -12,7 +12,7 @@ from benchmarks.engine.jobs import Job, JobResult, PeerSettings
 from benchmarks.engine.worker import Worker
 
 # CTranslate2 chooses its backend from the environment at import, so each backend has its own process. With Intel's MKL
-# it packs the weights once. By default it has MKL on Intel's processors only, and AVX2 even where there is AVX-512.
+# it packs the weights once. By default it uses MKL only on Intel's processors, and AVX2 even where there is AVX-512.
 BACKENDS: dict[str, dict[str, str]] = {
     "CT2_USE_MKL=1": {"CT2_USE_MKL": "1"},
     "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
@@ -21,16 +21,17 @@ BACKENDS: dict[str, dict[str, str]] = {
 }
 # The processor's flags that CTranslate2 needs for `CT2_FORCE_CPU_ISA=AVX512`.
 AVX512_FLAGS = frozenset({"avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"})
-# For small groups the best number of threads depends on the group. From this number of sentences on it is stable, so
-# later cases of this beam size, corpora included, try only its fastest pairs of backend and threads.
+# For small groups the best number of threads depends on the number of sentences. From STABLE_FROM sentences on, it is
+# stable. So later cases of the same beam size, corpora included, try only the pairs of backend and threads that were
+# fastest before.
 STABLE_FROM = 8
 # Settings that take more than this multiple of the best time are not compared on the whole job. From STABLE_FROM
-# sentences on, a pair of backend and threads with no faster setting is dropped for later cases, too.
-MOST_TIMES_BEST = 1.4
-# How many pairs of backend and threads later cases try.
-MOST_KEPT = 3
-# How many settings are compared on the whole job; two if a call is long.
-MOST_FINALISTS = 4
+# sentences on, later cases also drop a pair of backend and threads if all of its settings take more than this multiple.
+MAX_TIMES_BEST = 1.4
+# The maximum number of pairs of backend and threads that later cases try.
+MAX_KEPT = 3
+# The maximum number of settings that are compared on the whole job. It is two if a call is long.
+MAX_FINALISTS = 4
 FINAL_ROUNDS = 2
 CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
 
@@ -86,7 +87,8 @@ class PeerPool:
     def search(self, case: Case) -> SearchResult:
         """Find the fastest choice for a case.
 
-        Of one beam size, cases with fewer than STABLE_FROM sentences must come first.
+        For each beam size, cases with fewer than STABLE_FROM sentences must come first, because a larger case limits
+        what the cases after it try.
         """
         job = trial_job(case)
         found = [(min(self.translate(job, choice).times_s), choice) for choice in self._choices(case)]
@@ -96,15 +98,15 @@ class PeerPool:
             fast = dict.fromkeys(
                 (choice.backend, choice.settings.inter_threads)
                 for seconds, choice in found
-                if seconds <= MOST_TIMES_BEST * best
+                if seconds <= MAX_TIMES_BEST * best
             )
-            self._kept[case.beam_size] = set(list(fast)[:MOST_KEPT])
+            self._kept[case.beam_size] = set(list(fast)[:MAX_KEPT])
         tried = [
             {"backend": choice.backend, **asdict(choice.settings), "seconds": seconds}
             for seconds, choice in found
         ]
-        finalists = [choice for seconds, choice in found if seconds <= MOST_TIMES_BEST * best]
-        return SearchResult(self._final(case, finalists[: 2 if case.is_long else MOST_FINALISTS]), tried)
+        finalists = [choice for seconds, choice in found if seconds <= MAX_TIMES_BEST * best]
+        return SearchResult(self._final(case, finalists[: 2 if case.is_long else MAX_FINALISTS]), tried)
 
     def _final(self, case: Case, finalists: list[Choice]) -> Choice:
         """The fastest choice on the whole job.
@@ -130,7 +132,7 @@ class PeerPool:
 
 
 def backends_of(flags: Set[str]) -> list[str]:
-    """The backends that a processor with these flags can run. Those of AVX2 come first."""
+    """The backends that a processor with these flags can run. The backends without AVX-512 come first."""
     return [
         name
         for name, environment in BACKENDS.items()

@@ -35,7 +35,7 @@ class ModelPair:
 
 
 def random_model(preset_name: str, vocab_size: int) -> Transformer:
-    """A model with random weights, whose decoder steps take as long as a trained one's."""
+    """A model with random weights, whose decoder steps take as long as those of a trained model."""
     torch.manual_seed(1)
     return Transformer(preset(preset_name, vocab_size)).eval()
 

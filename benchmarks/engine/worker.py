@@ -26,7 +26,8 @@ class WorkerError(Exception):
 class Worker:
     """An engine in another process. kind: `ours` or `peer`.
 
-    arguments: those of the engine's class. For `ours` also `is_profiled`: whether `profile` can be called.
+    arguments: the arguments of the engine's class, `TransduceSide` or `CTranslate2Side`. For `ours` also `is_profiled`:
+    whether `profile` can be called.
     """
 
     def __init__(

@@ -199,7 +199,8 @@ def gpu_facts() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    # These raise SystemExit, so that `run_part` ends the part. It has a session of its own, which they do not reach.
+    # These signals raise SystemExit, so that `run_part` kills the process of the part. That process has a session of
+    # its own, which the signals do not reach.
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

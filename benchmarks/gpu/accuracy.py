@@ -94,8 +94,8 @@ def agreement(options: GpuBenchmarkOptions) -> dict[str, Any]:
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     for first in range(0, len(order), BATCH_ROWS):
         chosen = order[first : first + BATCH_ROWS]
-        most = max(len(sources[index]) for index in chosen) + 50
-        limit = min(bundle.manifest.max_target_length - 1, most)
+        max_length = max(len(sources[index]) for index in chosen) + 50
+        limit = min(bundle.manifest.max_target_length - 1, max_length)
         for index, ids in zip(
             chosen, greedy_batch(model, [sources[i] for i in chosen], max_target_length=limit), strict=True
         ):
@@ -122,7 +122,10 @@ def _distances(
     sources: list[list[int]],
     targets: list[list[int]],
 ) -> dict[str, float]:
-    """Differences of log-probabilities from PyTorch's: of the targets' subwords, and of all likely subwords."""
+    """Differences of log-probabilities from PyTorch's: of the targets' subwords, and of all likely subwords.
+
+    A subword is likely if its probability is above 0.001 in PyTorch.
+    """
     import torch
 
     of_targets: list[Floats] = []
@@ -165,7 +168,7 @@ def follow(runner: Runner, source: Sequence[int], ids: Sequence[int]) -> Floats:
 
 
 def batch_consistency(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Translate the same sentences in a batch and alone; with beam 4, their first quarter.
+    """Translate the same sentences in a batch and alone. With beam 4, translate only the first quarter of them.
 
     Returns the number of differences and their margins.
     """
@@ -191,7 +194,7 @@ def _differences(
 ) -> dict[str, Any]:
     """Differences between the answers alone and together.
 
-    A margin is the gap between the two candidates at the first position where the ids differ.
+    A margin is the difference of log-probability of the two candidates at the first position where the ids differ.
     """
     margins = []
     eos = runner.limits.eos_id

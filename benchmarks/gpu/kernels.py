@@ -55,7 +55,7 @@ def kernels(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def _summary(profiler: Any) -> dict[str, Any]:
-    """The time of all kernels in a call, and the kernels that take most of it."""
+    """The time of all kernels in a call, and the NUM_LISTED kernels that take the longest."""
     rows = [
         {
             "kernel": event.key[:160],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Peak rates, measured on an H200 with a copy in its memory and a large bf16 matrix product.
 BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
-# Lengths in subwords of the target and the source that a row attends to. They are those of an average sentence.
+# Lengths in subwords of the target and the source that a row attends to, as in an average sentence.
 TARGET_LENGTH, SOURCE_LENGTH = 30, 25
 MEMORY_TARGET_LENGTH = 40
 SERVER_NEEDS = (
@@ -69,7 +69,7 @@ def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
 
 
 def step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], object]:
-    """A step in the middle of a sentence. With a beam, a quarter of the rows are then copied from another row."""
+    """A function that runs a step in the middle of a sentence. With a beam, it also copies a quarter of the rows."""
     random_numbers = np.random.default_rng(num_rows)
     limits = runner.limits
     sources = random_numbers.integers(8, limits.vocab_size, (num_rows, SOURCE_LENGTH)).astype(np.int32)
@@ -102,13 +102,13 @@ def _time(call: Callable[[], object], number: int) -> float:
 
 def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, float]:
     """The bytes that a step reads and its operations, and the resulting shares of the peak rates."""
-    d = manifest.dimensions
-    layers = d.num_decoder_layers
-    weights = layers * (6 * d.d_model**2 + 2 * d.d_model * d.d_ff) + d.vocab_size * d.d_model
+    from benchmarks.engine.floor import decoder_weights
+
+    d, weights = manifest.dimensions, decoder_weights(manifest)
     columns = TARGET_LENGTH + 1 + SOURCE_LENGTH
-    cache = num_rows * layers * 2 * d.d_model * columns
+    cache = num_rows * d.num_decoder_layers * 2 * d.d_model * columns
     num_bytes = FP16_BYTES * (weights + cache)
-    flops = 2.0 * num_rows * weights + 4.0 * num_rows * layers * d.d_model * columns
+    flops = 2.0 * num_rows * weights + 2.0 * cache
     return {
         "megabytes": num_bytes / 1e6,
         "gflop": flops / 1e9,
@@ -118,7 +118,7 @@ def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, floa
 
 
 def throughput(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Target tokens/s of the base size with sources and targets of natural lengths, by rows and beam size."""
+    """Target tokens/s of a base-size model with sources and targets of natural lengths, by rows and beam size."""
     bundle = make_random_bundle(options)
     random_numbers = np.random.default_rng(1)
     vocab_size = bundle.manifest.dimensions.vocab_size

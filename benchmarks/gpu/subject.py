@@ -35,7 +35,7 @@ from benchmarks.step import random_bundle
 
 SENTENCES = ROOT / "benchmarks" / "sentences.tsv"
 EXTRA_TARGET_LENGTH = 50
-# The mean of the bundled model's vocabulary over `sentences.tsv`.
+# The mean number of subwords of a word of `sentences.tsv`, with the vocabulary of the bundled model.
 SUBWORDS_OF_A_WORD = 1.6
 # A deadline that never passes.
 FOREVER = 1e18
@@ -121,7 +121,7 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
 
 
 def natural_lengths(number: int) -> tuple[Int32s, Int32s]:
-    """Subwords of `number` sources, end tokens included, and of their targets; the same in every run.
+    """Lengths in subwords of `number` sources, end tokens included, and of their targets. They are equal in every run.
 
     A source is as long as a sentence of `sentences.tsv`, drawn at random. Its target is 0.8 to 1.4 times as long,
     rounded down, and at least 1.
@@ -138,7 +138,7 @@ def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
     """A model of the base size with random fp16 weights, created once for all parts. In a quick run: the tiny size."""
     folder = options.work / "random"
     if not (folder / MANIFEST).exists():
-        shutil.rmtree(folder, ignore_errors=True)  # of a part that was killed
+        shutil.rmtree(folder, ignore_errors=True)  # left by a part that was killed
         folder.mkdir(parents=True)
         name, vocab_size = ("tiny", 1000) if options.is_quick else ("base", 8000)
         bundle = random_bundle(name, vocab_size, ("fp16",), folder)
@@ -162,7 +162,8 @@ def load(
 ) -> Runner:
     """Load the fp16 variant on the device, as the server does.
 
-    has_graphs: False turns CUDA graphs off on a GPU. Then steps are computed with exactly these switches.
+    has_graphs: False turns CUDA graphs off on a GPU. switches: the ways to compute steps without CUDA graphs. With CUDA
+    graphs, the runner chooses the switches itself.
     """
     if options.device == "cpu" or has_graphs:
         return load_runner(
@@ -195,13 +196,13 @@ def translate(
     """
     ended: list[Sentence] = []
     counted: list[StepStats] = []
-    most_tokens = max(4096, runner.limits.max_source_length)
+    max_encode_tokens = max(4096, runner.limits.max_source_length)
 
     def report(message: Report) -> None:
         ended.extend(message.ended)
         counted.extend(message.steps)
 
-    core = EngineCore(runner, EngineLimits(max_encode_tokens=most_tokens), report=report)
+    core = EngineCore(runner, EngineLimits(max_encode_tokens=max_encode_tokens), report=report)
     sentences = []
     for number, source in enumerate(sources):
         limit = num_target_tokens[number] if num_target_tokens else len(source) + EXTRA_TARGET_LENGTH

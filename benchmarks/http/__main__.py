@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def measure_part(
     measure: Callable[[Context], dict[str, Any]], context: Context, arguments: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Measure one part. Returns its result with the machine and the versions. arguments: of the command."""
+    """Measure one part. Returns its result with the machine and the versions. arguments: the command's."""
     started_at = time.perf_counter()
     run = describe_run("benchmarks.http", arguments, python=context.python)
     found = measure(context)

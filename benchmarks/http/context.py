@@ -32,11 +32,12 @@ SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MU
 class Effort:
     """How much to measure.
 
-    num_starts: of each server. num_rounds: closed loops of each kind, of each server. alone_s, saturated_s: of a
-    closed loop with one client, and with NUM_CLIENTS. scaling_s: of a closed loop of `benchmarks.http.scaling`.
-    trial_s: of a trial at one rate. most_trials: of each server. search_s: no new round of trials begins after this
-    time. num_bimodal: rounds with short and long sentences. bimodal_s: of each server in such a round. num_quality:
-    pairs for BLEU. num_ten_words: sentences for the overhead.
+    num_starts: starts of each server. num_rounds: closed loops of each kind with each server. alone_s, saturated_s:
+    duration of a closed loop with one client, and with NUM_CLIENTS. scaling_s: duration of a closed loop of
+    `benchmarks.http.scaling`. trial_s: duration of a trial at one rate. most_trials: the largest number of trials of
+    each server. search_s: when the search for the highest rates has taken this time, no new round of its trials begins.
+    num_bimodal: rounds with short and long sentences. bimodal_s: duration of each server's turn in such a round.
+    num_quality: sentence pairs for BLEU and chrF. num_ten_words: how many sentences of ten words measure the overhead.
     """
 
     num_starts: int
@@ -100,7 +101,7 @@ class Cores:
     tester: frozenset[int]
 
     @property
-    def is_pinned(self) -> bool:
+    def are_separate(self) -> bool:
         """Whether the server and the tester have different cores."""
         return self.server.isdisjoint(self.tester)
 
@@ -136,13 +137,13 @@ def rotated(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tup
 
 
 class CachedAnswerError(Exception):
-    """Transduce answered sentences without decoding them, or may have. So its figures cannot be compared."""
+    """Transduce answered sentences without decoding them, or its metrics cannot show that it did not."""
 
 
 def cached_share(server: ProcessTree) -> float:
-    """The share of sentences that Transduce answered without decoding, which is 0.
+    """Check that Transduce decoded every sentence. Returns 0.0, the share of sentences that it did not decode.
 
-    Raises CachedAnswerError if it is not 0, or if the metrics do not have it.
+    Raises CachedAnswerError if the share is not 0, or if the metrics lack it.
     """
     metrics = server.get("/metrics").decode()
     values = NOT_DECODED.findall(metrics)

@@ -10,12 +10,12 @@ from typing import Any
 from benchmarks.http.subjects import ECHO, OURS, TITLES, WINDOW
 
 Parts = dict[str, Any]
-# Goodput, at least, as a multiple of the best other server's. The p99 of short sentences, at most, as a share of
-# that of CTranslate2 with the window batcher. Memory, at most, as a multiple of the smallest.
+# Goodput: at least LEAST_GOODPUT times the best other server's. p99 of short sentences: at most MOST_P99 times the p99
+# of CTranslate2 with the window batcher. Memory: at most MOST_MEMORY times the smallest of the other servers.
 LEAST_GOODPUT, MOST_P99, MOST_MEMORY = 2.5, 0.1, 2.0
 # A p95, a p99 and a ratio of goodputs are stated only for a run with at least this number of requests.
 LEAST_FOR_P95, LEAST_FOR_P99, LEAST_FOR_RATIO = 100, 300, 100
-# The largest overhead of a ten-word request: a share of its time (base size), and milliseconds (bundled model).
+# The maximum overhead of a ten-word request: a share of its time (base size), and milliseconds (bundled model).
 MOST_SHARE, MOST_MS = 0.15, 2.0
 
 
@@ -81,14 +81,14 @@ def _goodput(part: Parts | None, where: str) -> Finding:
 
 
 def ratio_of(ours: Parts, peers: Iterable[Parts]) -> tuple[float, float]:
-    """The least and the largest ratio of Transduce's goodput and the best peer's that the searches allow.
+    """The minimum and the maximum ratio of Transduce's goodput to the best peer's, as far as the searches know them.
 
     ours, peers: searches' results. A goodput lies between the highest rate that held and the lowest that failed.
     """
     found = list(peers)
-    most = max(_failed_at(each) for each in found)
-    least = max(float(each["per_s"]) for each in found)
-    return float(ours["per_s"]) / most, _failed_at(ours) / least if least else math.inf
+    upper = max(_failed_at(each) for each in found)
+    lower = max(float(each["per_s"]) for each in found)
+    return float(ours["per_s"]) / upper, _failed_at(ours) / lower if lower else math.inf
 
 
 def _failed_at(found: Parts) -> float:
@@ -97,7 +97,7 @@ def _failed_at(found: Parts) -> float:
 
 
 def range_text(low: float, high: float, digits: int) -> str:
-    """An interval as text. high may be infinite, and low 0 if it is not known."""
+    """An interval as text. An unknown `low` is 0, and an unknown `high` is infinite."""
     if math.isinf(high):
         return f"at least {low:.{digits}f}"
     return f"{low:.{digits}f} to {high:.{digits}f}" if low else f"at most {high:.{digits}f}"
@@ -115,13 +115,13 @@ def trial_at(found: Parts, rate: float | None) -> Parts | None:
 
 
 def late_bounds(found: Parts) -> list[Parts]:
-    """Of the trials that gave the highest rate that held and the lowest that failed, those with a late tester."""
+    """The trials with a late tester among two trials: of the highest rate that held, and of the lowest that failed."""
     bounds = (trial_at(found, found[name]) for name in ("per_s", "failed_at"))
     return [each for each in bounds if each is not None and each["is_tester_late"]]
 
 
 def num_answers(found: Parts) -> int:
-    """The fewest answers of a round of closed-loop clients."""
+    """The number of answers in the round of closed-loop clients with the fewest answers."""
     return min(int(each["num_answers"]) for each in found["rounds"])
 
 
@@ -186,7 +186,10 @@ def _overhead(part: Parts | None) -> Iterator[Finding]:
         ("around_engine", "overhead without scheduling and search"),
         ("overhead", "overhead with scheduling and search"),
     ):
-        for model, goal in (("base size", "below 15 %"), ("bundled", "below 2 ms")):
+        for model, goal in (
+            ("base size", f"below {MOST_SHARE * 100:g} %"),
+            ("bundled", f"below {MOST_MS:g} ms"),
+        ):
             name = f"ten words, {model}: {words}"
             if not rows:
                 yield Finding(name, goal, "not measured", None)

@@ -34,10 +34,10 @@ from transduce.loadtest.percentiles import percentile_of
 
 # The first rate of the search, as a share of the closed-loop throughput.
 FIRST_SHARE = 0.85
-# Trials at one rate, at most. Only a trial with a late tester is repeated.
-MOST_ATTEMPTS = 2
-# Requests/s. At a lower rate a trial has only a handful of requests.
-LEAST_RATE = 0.5
+# The maximum number of trials at one rate. Only a trial with a late tester is repeated.
+MAX_ATTEMPTS = 2
+# The minimum first rate of a search, in requests/s. At a lower rate a trial has only a handful of requests.
+MIN_FIRST_RATE = 0.5
 # The rate of the test with short and long sentences, as a share of the closed-loop throughput of CTranslate2 with the
 # window batcher.
 BIMODAL_SHARE = 0.5
@@ -56,7 +56,7 @@ def measure_goodput(
     until = time.monotonic() + effort.search_s
     searches = {
         subject.name: RateSearch(
-            max(LEAST_RATE, FIRST_SHARE * saturated[subject.name]), most=effort.most_trials
+            max(MIN_FIRST_RATE, FIRST_SHARE * saturated[subject.name]), most=effort.most_trials
         )
         for subject, _ in servers
     }
@@ -67,7 +67,7 @@ def measure_goodput(
             search = searches[subject.name]
             if search.is_done:
                 continue
-            for _ in range(MOST_ATTEMPTS):
+            for _ in range(MAX_ATTEMPTS):
                 trial = open_loop(
                     server,
                     subject.dialect,
@@ -110,15 +110,15 @@ def measure_slo(
             for subject, server in servers
         }
         found = measure_goodput(servers, known, context)
-        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
+        cached_shares = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
-        "is_pinned": cores.is_pinned,
+        "is_pinned": cores.are_separate,
         "slo": str(SLO),
         "settings": {subject.name: subject.settings for subject in subjects},
         "trial_s": context.effort.trial_s,
         "characters_per_request": characters_of(mixed()),
         "goodput": found,
-        "not_decoded_share": max(kept, default=0.0),
+        "not_decoded_share": max(cached_shares, default=0.0),
     }
 
 
@@ -171,13 +171,13 @@ def measure_bimodal(
                 }
                 rows[subject.name].append(row)
                 print_progress(f"short and long, {subject.name} at {rate:.1f}/s: {row}")
-        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
+        cached_shares = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
-        "is_pinned": cores.is_pinned,
+        "is_pinned": cores.are_separate,
         "settings": {subject.name: subject.settings for subject in subjects},
         "rate": rate,
         "share_of_window": BIMODAL_SHARE,
         "servers": rows,
         "saturated": saturated,
-        "not_decoded_share": max(kept, default=0.0),
+        "not_decoded_share": max(cached_shares, default=0.0),
     }

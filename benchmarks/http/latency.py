@@ -129,14 +129,14 @@ def measure_latency(
         translating = [(subject, server) for subject, server in servers if subject.is_ours or subject.is_peer]
         quality = measure_quality(translating, context) if with_starts else {}
         loaded = {subject.name: asdict(server.memory()) for subject, server in servers}
-        kept = [cached_share(server) for subject, server in servers if subject.is_ours]
+        cached_shares = [cached_share(server) for subject, server in servers if subject.is_ours]
     return {
-        "is_pinned": cores.is_pinned,
+        "is_pinned": cores.are_separate,
         "settings": {subject.name: subject.settings for subject in subjects},
         "starts": starts,
         "alone": alone,
         "saturated": saturated,
         "quality": quality,
         "memory": {name: {"ready": fresh[name], "after_load": loaded[name]} for name in fresh},
-        "not_decoded_share": max(kept, default=0.0),
+        "not_decoded_share": max(cached_shares, default=0.0),
     }

@@ -1,9 +1,10 @@
 """Runs LibreTranslate's own server with another sentence splitter, and with a tag before each source.
 
 LibreTranslate's splitter is a neural network that is downloaded at the first request. The texts of the benchmark are
-single sentences, so this splitter returns a text unchanged. It takes less time than the original.
+single sentences, so the splitter of this module returns a text unchanged. This takes less time than the original.
 
-A model of two directions needs the target's tag as the first subword of a source. LibreTranslate has no option for it.
+A model of two directions needs the target language's tag as the first subword of a source. LibreTranslate has no option
+for such a tag.
 The environment variable SOURCE_TAG has the tag.
 """
 

@@ -1,4 +1,4 @@
-"""Marian as an engine of the peers' HTTP server: processes with one graph a thread.
+"""Marian as an engine of the peers' HTTP server: processes, each with one graph for each of its threads.
 
 This module imports no PyTorch, which would take memory in the server.
 """
@@ -15,7 +15,7 @@ from benchmarks.marian.process import MarianFiles, MarianProcess
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 from model.config import BOS_ID, EOS_ID, UNK_ID
 
-# Marian decodes until source length times this factor.
+# The longest target of Marian, as a multiple of the length of its source.
 LENGTH_FACTOR = 3
 # Memory of a graph in MB. Firefox also has 128.
 WORKSPACE_MB = 128
@@ -29,8 +29,8 @@ PAPER_NETWORK = {"PAPER_NETWORK": str(BOS_ID)}
 class MarianSettings:
     """The layout of Marian.
 
-    num_threads: graphs of a process, each with a thread. batch_size: sentences of a batch, into which a call is split.
-    num_processes: each translates one call at a time.
+    num_threads: graphs of a process, each with a thread. batch_size: Marian splits a call into batches of this many
+    sentences. num_processes: each translates one call at a time.
     """
 
     num_threads: int

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from model.checkpoint import Saved, save
 BASE_VOCABULARY = 8000
 # Batch sizes that are tried. CTranslate2 and Marian split larger calls into such batches, after sorting by length.
 BATCHES = (8, 16)
-# The most sentences that the peers' server puts into a call.
+# The maximum number of sentences that the peers' server puts into a call.
 LARGEST_CALL = 32
 # Sentences from which the scales of Marian's activations are found.
 NUM_CALIBRATION = 100
@@ -102,14 +102,12 @@ def best_marian_settings(served: ModelFormats, *, num_threads: int) -> MarianSet
     times: dict[MarianSettings, float] = {}
     for size in sorted({*BATCHES, LARGEST_CALL // num_threads}):
         settings = MarianSettings(num_threads, size)
-        engine = MarianEngine(
-            served.marian, TaggedTokenizer(served.bundle), search_of(served.bundle.path), settings
-        )
-        for _ in range(NUM_ROUNDS + 1):
-            started_at = time.perf_counter()
-            engine.translate(texts)
-            times[settings] = min(times.get(settings, math.inf), time.perf_counter() - started_at)
-        engine.close()
+        tokenizer, search = TaggedTokenizer(served.bundle), search_of(served.bundle.path)
+        with closing(MarianEngine(served.marian, tokenizer, search, settings)) as engine:
+            for _ in range(NUM_ROUNDS + 1):
+                started_at = time.perf_counter()
+                engine.translate(texts)
+                times[settings] = min(times.get(settings, math.inf), time.perf_counter() - started_at)
     return min(times, key=lambda each: times[each])
 
 
@@ -121,7 +119,7 @@ def best_choices(served: ModelFormats, *, num_threads: int, is_quick: bool) -> d
     bundle = served.bundle
     tokenizer = TaggedTokenizer(bundle)
     longest = bundle.manifest.max_source_length
-    sentences = encode(tokenizer, read_sentences(), most_subwords=longest)
+    sentences = encode(tokenizer, read_sentences(), max_subwords=longest)
     cases = [
         case
         for case in real_cases(sentences, bundle.manifest.max_target_length, sizes=(1, 32))

@@ -1,7 +1,8 @@
 """Measures the overhead of a request of ten words: all time outside the neural network.
 
-The client measures a request's time, from before the write until after the last byte of the answer (`wire`). So the
-time includes the transfers over the loopback. An echo server, which returns the text, gives an upper bound for them.
+The client (`benchmarks.http.wire`) measures a request's time, from before the write until after the last byte of the
+answer. So the time includes the transfers over the loopback. An echo server, which returns the text, gives an upper
+bound for them.
 
 The engine's time of a request is from its admission by the engine thread to the end of its search. The server reports
 it in the response. The time around the engine is the rest: HTTP, JSON, text processing, waiting, and two handovers
@@ -9,9 +10,9 @@ between threads.
 
 The neural network's time is the time inside ONNX Runtime's calls, encoder and decoder. It is measured for the same
 sentences with the same beam size, on the same core, in a process without a server (`benchmarks.engine.ours`). It
-includes the steps of a plain beam search, which the decoder's operator takes itself. All other time is overhead. It is
-the time around the engine, scheduling, the part of the search that runs in Python, and the time by which the engine is
-slower inside a server than in that process.
+includes choosing the hypotheses of a plain beam, because the decoder's operator does this. All other time is
+overhead: the time around the engine, scheduling, the part of the search that runs in Python, and the time by which the
+engine is slower inside a server than in that process.
 
 The server decodes some sentences again, for example if a number changed in the translation (`app.translator.retry`).
 The process without a server does not. So such sentences are left out, and the result has their number.
@@ -89,8 +90,8 @@ def bodies_of(dialect: Dialect, workload: Workload) -> list[bytes]:
 class Split:
     """Mean milliseconds per request in one round.
 
-    total_ms: the request over HTTP. in_engine_ms: its part between admission and the end of the search. engine_ms: the
-    same sentence in the engine without a server. network_ms: its part inside ONNX Runtime.
+    total_ms: the request over HTTP. in_engine_ms: the part of total_ms between admission and the end of the search.
+    engine_ms: the same sentence in the engine without a server. network_ms: the part of engine_ms inside ONNX Runtime.
     """
 
     total_ms: float
@@ -103,16 +104,16 @@ def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
     """Measure the overhead with the bundled model and with a model of the base size."""
     base = base_bundle(context.bundle, context.folder)
     return {
-        "is_pinned": cores.is_pinned,
+        "is_pinned": cores.are_separate,
         "echo": _echo_ms(context, cores),
         "models": [
-            _model(context, cores, "bundled", context.bundle.path, None),
-            _model(context, cores, "base size", base, BASE_TARGET_LENGTH),
+            _measure_model(context, cores, "bundled", context.bundle.path, None),
+            _measure_model(context, cores, "base size", base, BASE_TARGET_LENGTH),
         ],
     }
 
 
-def _model(
+def _measure_model(
     context: Context, cores: Cores, name: str, path: Path, target_length: int | None
 ) -> dict[str, Any]:
     """Measure one model. Rounds of requests alternate with decoding the same ids in the engine without a server."""
@@ -125,7 +126,7 @@ def _model(
     splits: list[Split] = []
     phases: list[dict[str, float]] = []
     answers: list[ParsedResponse] = []
-    with running_servers([subject], cores) as servers, _engine(path, cores) as engine:
+    with running_servers([subject], cores) as servers, _start_engine(path, cores) as engine:
         ((_, server),) = servers
         once = decoded_once(server, texts, beam_size, target_length)
         num_left_out, texts = len(texts) - len(once), once
@@ -152,7 +153,7 @@ def _model(
             phases += phases_of_round
             answers += [dialect.read(each.body) for each in latest]
         server_steps = metric_of(STEPS, server) - steps_before
-        kept = cached_share(server)
+        not_decoded_share = cached_share(server)
     total_ms = statistics.median(split.total_ms for split in splits)
     overhead_ms = statistics.median(split.total_ms - split.network_ms for split in splits)
     around_ms = statistics.median(split.total_ms - split.in_engine_ms for split in splits)
@@ -177,11 +178,11 @@ def _model(
         "around_engine_ms": around_ms,
         "around_engine_share": around_ms / total_ms,
         "rounds": [asdict(split) for split in splits],
-        "not_decoded_share": kept,
+        "not_decoded_share": not_decoded_share,
     }
 
 
-def _engine(bundle: Path, cores: Cores) -> Worker:
+def _start_engine(bundle: Path, cores: Cores) -> Worker:
     """Start an engine without a server, on the server's cores."""
     own_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores.server)

@@ -58,12 +58,13 @@ def _parts(path: Path) -> Parts:
 
 
 def main() -> int:
-    """Write the page and the Markdown of both results. Returns the exit code."""
+    """Write the page, and the Markdown of each result that exists. Returns the exit code."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
     for result in (RESULT, RESULT.with_name(INTEL_RESULT)):
-        markdown = report.render(json.loads(result.read_text("utf-8")))
-        result.with_suffix(".md").write_text(markdown, "utf-8")
+        if result.exists():
+            markdown = report.render(json.loads(result.read_text("utf-8")))
+            result.with_suffix(".md").write_text(markdown, "utf-8")
     return 0
 
 

@@ -40,7 +40,7 @@ def subjects_of(served: ModelFormats, context: Context, cores: Cores) -> list[Su
     """All servers except Hugging Face's and the echo server.
 
     With the window batcher, CTranslate2 and Marian get the batch size that is fastest on this number of cores. A run
-    searches for it once. Without it, a request is a batch.
+    searches for this size once for each number of cores. Without the window batcher, each request is a batch.
     """
     num_threads = len(cores.server)
     if num_threads not in context.choices:

@@ -24,8 +24,8 @@ TranslateBatch = Callable[[list[str]], list[str]]
 class Search:
     """Search options. A score is the log-probability over length^alpha.
 
-    CTranslate2, Marian and Hugging Face have no other divisor. So Transduce gets the same one with each request
-    (`benchmarks.http.traffic.TextsDialect`), whatever the bundle's own is.
+    CTranslate2, Marian and Hugging Face have no other divisor. So Transduce gets the same divisor with each request
+    (`benchmarks.http.traffic.TextsDialect`), even if the bundle has another one.
     """
 
     beam_size: int

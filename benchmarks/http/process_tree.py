@@ -12,7 +12,7 @@ from benchmarks.server_process import Command, Process
 
 # Seconds to wait for a server's children to end, and again after they are killed.
 CHILDREN_LIMIT_S = 2.0
-# A variable in the environment of a server, which its children inherit. They are found by it after the server's death.
+# A variable in the environment of a server. The server's children inherit it, so they can be found after its death.
 MARK = "BENCHMARKED_SERVER"
 
 

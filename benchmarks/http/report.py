@@ -100,7 +100,7 @@ def speed_table(parts: Parts, name: str) -> str:
 
 
 def _one_core_note(part: Parts) -> str:
-    """A note if Marian with a call a request has several cores and can use only one of them."""
+    """A note if Marian without the window batcher has several cores and can use only one of them."""
     processes, _, threads = part["settings"].get(MARIAN_ALONE, "").partition(",")[0].partition(" x ")
     if processes != "1" or threads == "1":
         return ""
@@ -111,7 +111,7 @@ def _one_core_note(part: Parts) -> str:
 
 
 def throughput_line(parts: Parts) -> str:
-    """How many times as many requests of 32 clients Transduce answers as the best other server."""
+    """Transduce's throughput with 32 clients, as a multiple of the throughput of the best other server."""
     if not {"latency", "together"} <= parts.keys():
         return NOT_MEASURED
     times = []
@@ -200,7 +200,7 @@ def _mark(found: Parts, rate: float) -> str:
 
 
 def _times(ours: Parts, peer: Parts) -> str:
-    """How many times the peer's goodput Transduce has: an interval, or a rough number if the peer had few requests."""
+    """Transduce's goodput as a multiple of the peer's: an interval, or a rough number if the peer had few requests."""
     at = trial_at(peer, peer["per_s"])
     if at and at["num_sent"] < LEAST_FOR_RATIO:
         rough = float(f"{ours['per_s'] / peer['per_s']:.1g}")
@@ -237,9 +237,9 @@ def bimodal_table(parts: Parts) -> str:
         "not answered in 5 s",
     )
     too_slow = [
-        f"{title_of(server)} ({most:.1f}/s)"
-        for server, most in part["saturated"].items()
-        if most <= part["rate"]
+        f"{title_of(server)} ({per_s:.1f}/s)"
+        for server, per_s in part["saturated"].items()
+        if per_s <= part["rate"]
     ]
     note = (
         f"\n\nLeft out, because with 32 clients they answer no more than this rate: {', '.join(too_slow)}."

@@ -1,7 +1,7 @@
 """Measures Transduce's throughput by rows, threads and replicas, and fits a simple model to each.
 
-Rows: n hypotheses advance together in a step of a constant time plus a time for each, so throughput is proportional to
-n / (a + b n).
+Rows: n hypotheses advance together in one step. A step takes a constant time plus a time for each hypothesis, so
+throughput is proportional to n / (a + b n).
 Threads: by Amdahl's law, a share of the work runs on all threads. Replicas: the throughput of two, as a share of twice
 the throughput of one.
 """
@@ -37,7 +37,8 @@ SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 class RowsModel:
     """The model answers/s = n / (a + b n) for n rows. worst: the largest relative error of the fit.
 
-    a, b: seconds; a step's constant time and its time for each row, multiplied by the rows and the steps of an answer.
+    a, b: seconds. a comes from a step's constant time, and b from its time for each row. Both are multiplied by the
+    number of rows and the number of steps of an answer.
     """
 
     a: float
@@ -62,7 +63,10 @@ def fit_rows(points: Sequence[tuple[int, float]]) -> RowsModel:
 
 
 def parallel_share(one: float, two: float) -> float:
-    """The parallel share p of Amdahl's law, speed-up = 1 / (1 - p + p / 2). one, two: throughput by threads."""
+    """The parallel share p of Amdahl's law, speed-up = 1 / (1 - p + p / 2).
+
+    one, two: the throughput of one thread and of two threads.
+    """
     return 2 * (1 - one / two)
 
 
@@ -70,14 +74,14 @@ def measure_scaling(context: Context, separate_cores: Cores) -> dict[str, Any]:
     """Measure rows with the server on its own core, and threads and replicas on two cores."""
     rounds = 1 if context.effort.is_quick else 2
     rows: dict[int, list[float]] = {number: [] for number in ROWS}
-    kept = []
+    cached_shares = []
     for _ in range(rounds):
         for number in ROWS:
             settings = {**SMALL_ROWS, "num_rows": str(number), "num_threads": "1"}
             subject = ours(context.bundle.path, context.python, settings)
             with running_servers([subject], separate_cores) as servers:
                 rows[number].append(_throughput(servers, CLIENTS_FOR_ROWS, context.effort.scaling_s))
-                kept.append(cached_share(servers[0][1]))
+                cached_shares.append(cached_share(servers[0][1]))
             print_progress(f"{number} rows: {rows[number][-1]:.1f}/s")
     layouts = _layouts(context, rounds)
     medians = {number: statistics.median(rates) for number, rates in rows.items()}
@@ -92,7 +96,7 @@ def measure_scaling(context: Context, separate_cores: Cores) -> dict[str, Any]:
             {"name": name, "per_s": statistics.median(rates), "runs": rates}
             for name, rates in layouts.items()
         ],
-        "not_decoded_share": max(kept),
+        "not_decoded_share": max(cached_shares),
     }
     if {"1 x 2", "2 x 1"} <= layouts.keys():
         one, threads, replicas = (statistics.median(layouts[name]) for name in ("1 x 1", "1 x 2", "2 x 1"))

@@ -109,7 +109,7 @@ def libretranslate(bundle: Bundle, found: LibreTranslate, choice: Choice, *, nam
 
 
 def echo() -> Subject:
-    """A server that returns the text. It shows the least time that the framework takes."""
+    """A server that returns the text. It shows the minimum time that the framework takes."""
     return Subject(ECHO, _peer(["echo"], {}), TEXTS, "")
 
 

@@ -20,8 +20,8 @@ from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload, from_texts
 
 # A slow server answers fewer sentences in a run than a fast one. For a fair comparison, the sentences' mean length must
-# not depend on how many are answered. With the seeds SEED and SEED + 1, the mean number of words of the first n
-# sentences is within 9 % of that of all sentences, for every n from 60.
+# not depend on how many are answered. With the seeds SEED and SEED + 1, the first n sentences have a mean number of
+# words that differs by at most 9 % from the mean of all sentences, for every n from 60 on.
 SEED = 24
 NUM_SEEDS = 2
 WARM_UP_S = 1.0
@@ -31,8 +31,8 @@ SLO = Slo(99, 1.0)
 TIMEOUT_S = 5.0
 # Timeout of a request of a closed-loop client.
 CLOSED_LOOP_TIMEOUT_S = 60.0
-# A closed-loop run is repeated LONGER times as long if a client gets fewer than about FEW_ANSWERS answers, or all
-# clients fewer than LEAST_ANSWERS.
+# A closed-loop run is repeated with LONGER times its duration if a client gets fewer than about FEW_ANSWERS answers, or
+# all clients together fewer than LEAST_ANSWERS.
 FEW_ANSWERS, LONGER, LEAST_ANSWERS = 4, 3, 100
 SHORT_WORDS, LONG_WORDS = 7, 36
 NUM_SHORT = 100
@@ -127,8 +127,9 @@ def plan_of(
     """The plan of a run, with the options that all runs share.
 
     A timed run begins with a warm-up, so that the server already has requests in progress when the measured time
-    begins. It also has unfinished requests when that time ends. Without the warm-up the work on these would be lost,
-    and a server that runs many requests at once would lose the most. A run of a number of requests has no warm-up.
+    begins. When that time ends, the server has unfinished requests, whose answers do not count. In return, the answers
+    to requests of the warm-up count if they arrive in the measured time. Without the warm-up, a server that runs many
+    requests at once would lose the most answers. A run with a fixed number of requests has no warm-up.
     """
     is_open = isinstance(load, Arrivals)
     is_counted = isinstance(load, ClosedLoop) and load.num_requests is not None

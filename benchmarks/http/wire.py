@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from benchmarks.server_process import HOST
 
 TIMEOUT_S = 60.0
-MOST_BYTES = 1 << 16
+MAX_RECV_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
             connection.sendall(request)
             answer, end, missing = b"", 0, 1
             while missing > 0:
-                part = connection.recv(MOST_BYTES)
+                part = connection.recv(MAX_RECV_BYTES)
                 if not part:
                     raise ConnectionResetError("the server closed the connection before the end of an answer")
                 answer += part
@@ -53,7 +53,7 @@ def exchange(port: int, path: str, bodies: Iterable[bytes]) -> list[Exchanged]:
 
 
 def _length(head: bytes) -> int:
-    """The length of the body, from the header. Raises ValueError if it is missing."""
+    """The value of Content-Length. Raises ValueError if `head` does not have this header."""
     _, found, rest = head.lower().partition(b"\r\ncontent-length:")
     if not found:
         raise ValueError("an answer without Content-Length")

@@ -2,7 +2,8 @@
 
 The model has base size, SSRUs in the decoder and random weights. `transduce import` reads the weights and the shortlist
 that Marian reads. Every case runs with and without the shortlist. Every source has 25 subwords, and every target 30.
-Both engines use all cores. Marian has one graph a thread; of several batch sizes the one with the shortest time counts.
+Both engines use all cores. Marian has one graph for each thread. It runs with several batch sizes, and the batch size
+with the shortest time counts.
 
     benchmarks/marian/build.sh build-marian
     python -m benchmarks.marian --programs build-marian/build --output benchmarks/results/marian.json
@@ -15,6 +16,7 @@ import json
 import statistics
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,9 +36,10 @@ from model.config import EOS_ID
 
 NUM_ROWS = 128
 BEAM_SIZES, NUM_SENTENCES = (1, 4), (1, 8, 32)
-# A log probability that no translation is below, so that none is decoded again without the shortlist.
+# Every translation has a log-probability above this. So none is decoded again without the shortlist.
 NEVER = -1e9
-# The fewest sentences of a turn, so that a turn of one sentence is not as short as the clock's noise.
+# The minimum number of sentences that an engine translates in a turn. A case with fewer sentences repeats its call
+# within a turn, because a single short call is noisy.
 SENTENCES_A_TURN = 8
 
 
@@ -44,8 +47,9 @@ SENTENCES_A_TURN = 8
 class Comparison:
     """Medians over the turns of one case.
 
-    marian_ms, ours_ms: translating all sentences. batch_size: Marian's. ratio: the median of Marian's time divided by
-    ours over pairs of turns; least_ratio: the least of them. num_steps: subwords of a translation.
+    num_steps: subwords of each translation. batch_size: the one with which Marian is fastest. marian_ms, ours_ms: the
+    time to translate all sentences. ratio: the median over pairs of turns of Marian's time divided by ours.
+    least_ratio: the smallest of these ratios.
     """
 
     beam_size: int
@@ -60,7 +64,10 @@ class Comparison:
 
 
 class TimedMarian:
-    """Marian in another process, which times its calls. The sources are those of the model."""
+    """Marian in another process, which measures the time of each call itself.
+
+    The sources are the sentences of `MarianModel.source`.
+    """
 
     def __init__(self, model: MarianModel, beam_size: int, *, has_shortlist: bool) -> None:
         self.beam_size, self.has_shortlist = beam_size, has_shortlist
@@ -73,7 +80,7 @@ class TimedMarian:
         self._process = MarianProcess(model.files, [*options, *shortlist], environment)
 
     def translate(self, batch_size: int, num_sentences: int, num_calls: int) -> tuple[list[float], int]:
-        """Milliseconds of each call, and the subwords of a translation. Raises MarianError."""
+        """Milliseconds of each call, and the number of subwords of a translation. Raises MarianError."""
         self._process.write(f"{batch_size} {num_sentences} {num_calls}\n")
         answer = json.loads(self._process.read_line())
         if answer["shortest"] != answer["longest"] or answer["sentences"] != num_sentences:
@@ -90,7 +97,7 @@ def measure_case(marian: TimedMarian, ours: Worker, sources: list[list[int]], nu
     count = len(sources)
     num_calls = max(1, SENTENCES_A_TURN // count)
     batch_sizes = sorted(
-        {max(1, count // share) for share in (1, num_usable_cores(), 2 * num_usable_cores())}
+        {max(1, count // num_batches) for num_batches in (1, num_usable_cores(), 2 * num_usable_cores())}
     )
     times: dict[int, list[float]] = {size: [] for size in batch_sizes}
     ours_ms: list[float] = []
@@ -134,7 +141,8 @@ def measure(programs: Path, folder: Path, num_turns: int) -> list[Comparison]:
     languages = ["--source", "en", "--target", "de", "--licence", "CC0-1.0", "--precisions", "int8"]
     run([sys.executable, "-m", "transduce", "import", model.ours, "--output", bundle, *languages])
     tables = read_shortlists(bundle / SHORTLIST)
-    # Marian has no second pass. Random weights find every translation improbable.
+    # Transduce decodes an improbable translation again without the shortlist, and Marian does not. With random weights,
+    # every translation is improbable. So NEVER turns this off.
     write_with_shortlist(load_bundle(bundle), bundle, dict(enumerate(tables)), NEVER)
     tokenizer = load_tokenizers(load_bundle(bundle))[0]
     sources = [[*map(tokenizer.id_of, pieces), EOS_ID] for pieces in model.sentences]
@@ -149,11 +157,10 @@ def measure(programs: Path, folder: Path, num_turns: int) -> list[Comparison]:
     with Worker("ours", arguments) as ours, tqdm(total=num_cases, unit=" cases") as progress:
         for has_shortlist in (True, False):
             for beam_size in BEAM_SIZES:
-                marian = TimedMarian(model, beam_size, has_shortlist=has_shortlist)
-                for count in NUM_SENTENCES:
-                    found.append(measure_case(marian, ours, sources[:count], num_turns))
-                    progress.update()
-                marian.close()
+                with closing(TimedMarian(model, beam_size, has_shortlist=has_shortlist)) as marian:
+                    for count in NUM_SENTENCES:
+                        found.append(measure_case(marian, ours, sources[:count], num_turns))
+                        progress.update()
     return found
 
 

@@ -1,7 +1,7 @@
-// Marian's TranslateService (translator/translator.h) with graphs that stay, one a thread, and timed calls.
-// When it is ready, it writes a line of JSON. Then it answers requests from stdin on stdout.
-// With BENCH_SOURCE, a file of sentences: stdin "MINI_BATCH NUM_SENTENCES NUM_CALLS"; stdout JSON with milliseconds of each
-// call, the number of outputs, and the least and the largest number of their pieces.
+// Marian's TranslateService (translator/translator.h), but its graphs, one for each thread, are kept between calls, and
+// calls are timed. When the program is ready, it writes a line of JSON. Then it answers requests from stdin on stdout.
+// With BENCH_SOURCE, a file of sentences: stdin "MINI_BATCH NUM_SENTENCES NUM_CALLS"; stdout JSON with milliseconds of
+// each call, the number of outputs, and the number of pieces of the shortest and of the longest output.
 // Without it: stdin "MINI_BATCH NUM_SENTENCES" and a line for each sentence; stdout a line for each translation.
 #include <atomic>
 #include <chrono>
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
         }
         std::cout << "{\"ms\": [";
         for (size_t i = 0; i < times.size(); ++i) std::cout << (i ? ", " : "") << times[i];
-        std::cout << "], \"sentences\": " << n << ", \"shortest\": " << lo << ", \"longest\": " << hi
-                  << "}" << std::endl;
+        std::cout << "], \"sentences\": " << n << ", \"shortest\": " << lo << ", \"longest\": " << hi << "}"
+                  << std::endl;
     }
 }

@@ -29,7 +29,7 @@ cmake -G Ninja -S marian-dev -B build -DCMAKE_BUILD_TYPE=Release -DBUILD_ARCH=na
     -DCOMPILE_SERVER=off -DCOMPILE_TESTS=off -DUSE_INTGEMM=on -DUSE_MKL=on -DMKL_ROOT="$MKLROOT" \
     -DUSE_SENTENCEPIECE=on -DUSE_STATIC_LIBS=on -DUSE_FBGEMM=off -DUSE_DOXYGEN=off -DUSE_NCCL=off
 ninja -C build marian_decoder marian_conv
-# The program is compiled and linked as Marian's decoder is.
+# Compile and link bench.cpp with the commands that compile and link Marian's decoder.
 cd build
 object=src/CMakeFiles/marian_decoder.dir/command/marian_decoder.cpp.o
 compile=$(ninja -t commands marian_decoder | grep -- "-c $folder/marian-dev/src/command/marian_decoder.cpp" | tail -n 1)

@@ -27,17 +27,19 @@ from benchmarks.marian.process import MarianError, MarianFiles
 from model.imported import EOS, UNK
 
 VOCAB_SIZE = 32_000
+# Subwords of each sentence, sentences to translate, and sentences from which the scales of activations are found.
 SOURCE_LENGTH, NUM_SENTENCES, NUM_CALIBRATED = 25, 32, 16
-# Target subwords of each source subword in the table of the shortlist, and those that every shortlist has.
+# The shortlist's table has NUM_LIKELY target subwords for each source subword. The NUM_FREQUENT most frequent target
+# subwords are in every shortlist.
 NUM_LIKELY, NUM_FREQUENT = 50, 50
-# The first id in sentences and of targets in the shortlist's table. Lower ids include Marian's special ids, characters
-# and marks.
+# The lowest id in the sentences, and the lowest id of a target in the shortlist's table. Lower ids include Marian's
+# special ids, characters and marks.
 FIRST_WORD = 200
 # The id of the end token in the vocabularies of random weights.
 END_ID = 0
-# Marian decodes until source length times this factor.
+# The longest target of Marian, as a multiple of the length of its source.
 LENGTH_FACTOR = 1.14
-# Options that do not depend on the sizes.
+# Marian's options that do not depend on the sizes.
 OPTIONS: dict[str, Any] = {
     "type": "transformer", "tied-embeddings-all": True, "tied-embeddings": False, "tied-embeddings-src": False,
     "dec-cell": "ssru", "dec-cell-base-depth": 2, "dec-cell-high-depth": 1,
@@ -92,7 +94,11 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class MarianModel:
-    """The files of a model. ours: a folder for `transduce import`. sentences: the sources' pieces, as in `source`."""
+    """The files of a model.
+
+    source: the sentences to translate, as text. ours: a folder for `transduce import`. sentences: the pieces of the
+    sentences in `source`.
+    """
 
     files: MarianFiles
     shortlist: Path
@@ -140,9 +146,9 @@ def run(command: Sequence[object], environment: Mapping[str, str] | None = None)
 
 
 def random_weights(random: np.random.Generator, sizes: Sizes) -> dict[str, Array]:
-    """Weights in post-norm by Marian's names.
+    """Random weights of a post-norm model, by Marian's names.
 
-    The bias keeps the end token away, so that lengths depend on the sources alone.
+    The output bias prevents the end token, so that lengths depend on the sources alone.
     """
     width = sizes.d_model
 
@@ -219,10 +225,11 @@ def _sentences(random: np.random.Generator, pieces: Sequence[str], count: int) -
 def quantise(
     folder: Path, files: MarianFiles, sizes: Sizes, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Find the scales of activations on the sources in `calibrate.txt` of `folder`, and write its `model.npz` in int8.
+    """Find the scales of activations on the sources in `calibrate.txt`, and convert `model.npz` to int8.
 
-    files: the weights are written, and the vocabulary is read. A script of Marian's sources, beside the folder of the
-    programs, is run too. environment: changes of the environment. Raises MarianError.
+    folder: has both of these files. files: the int8 weights are written, and the vocabulary is read. Also runs a script
+    of Marian's sources, which lie beside the folder of the programs. environment: changes of the environment. Raises
+    MarianError.
     """
     programs = files.programs
     arguments = {

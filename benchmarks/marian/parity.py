@@ -38,7 +38,7 @@ from model.search import search_log_probabilities
 from model.transformer import Transformer
 
 SIZES = Sizes(2000, 256, 512, 4, 3, 3, has_ssru=False)
-# LENGTHS: subwords of a source, from the first to below the second.
+# LENGTHS: the minimum number of subwords of a source, and the maximum plus one.
 NUM_SENTENCES, LENGTHS, SEED = 24, (5, 40), 3
 
 

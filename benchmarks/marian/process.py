@@ -1,6 +1,6 @@
 """Runs `marian-bench`, which `build.sh` makes, with pipes.
 
-This module imports no PyTorch, because a peer's server imports this module.
+This module imports no PyTorch, because `benchmarks/http/peer_server.py`, a server of a compared engine, imports it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class MarianFiles:
 
 
 class MarianProcess:
-    """A running `marian-bench` in int8, with scales of activations. The constructor returns when it is ready.
+    """A running `marian-bench` in int8, with scales of activations. The constructor returns when the program is ready.
 
-    Raises MarianError if the process ends.
+    Raises MarianError if the process ends before.
     """
 
     def __init__(self, files: MarianFiles, options: Sequence[object], environment: Mapping[str, str]) -> None:
@@ -74,5 +74,13 @@ class MarianProcess:
         return MarianError(f"Marian ended with exit code {self._process.wait(timeout=CLOSE_LIMIT_S)}")
 
     def close(self) -> None:
-        """Close the process's input, and wait until it ends. Raises TimeoutExpired after CLOSE_LIMIT_S seconds."""
-        self._process.communicate(timeout=CLOSE_LIMIT_S)
+        """Close the process's input, and wait until it ends.
+
+        After CLOSE_LIMIT_S seconds, kills the process and raises TimeoutExpired.
+        """
+        try:
+            self._process.communicate(timeout=CLOSE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise

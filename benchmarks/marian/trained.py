@@ -1,9 +1,9 @@
 """Writes a trained model for Marian, as Firefox has its models: int8 with scales of activations.
 
-The vocabulary's pieces are the ids as decimal numbers, so a caller tokenises. Marian's network differs from ours in the
-frequencies of positions, in the start of a target (zeros), and in pre-norm (keys and values are not normalised).
-`build.sh` applies `paper_network.patch`. With it, Marian has our network if PAPER_NETWORK in the environment is the id
-of the start token.
+The vocabulary's pieces are the ids as decimal numbers, so a caller tokenises. Marian's network differs from ours in
+three ways. Its positions have other frequencies. A target begins with zeros instead of the start token's embedding. And
+with pre-norm, the keys and values of self-attention are not normalised. `build.sh` applies `paper_network.patch`. With
+it, Marian has our network if PAPER_NETWORK in the environment is the id of the start token.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_trained(
 def _weights(model: Transformer) -> Iterator[tuple[str, Array]]:
     """The weights by Marian's names. A matrix is (inputs, outputs), and a vector (1, outputs)."""
     state = {name: value.detach().float() for name, value in model.state_dict().items()}
-    # Marian has the dimensions of the model in another order: sines first.
+    # Marian's positions have all sines first. So all weights have the dimensions of the model in another order.
     order = dimension_order(model)
     config = model.config
     suffix = "_pre" if config.norm == "pre" else ""

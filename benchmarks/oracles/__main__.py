@@ -1,7 +1,7 @@
 """Compare the engine with CTranslate2 and Hugging Face's models on the same weights and sentences.
 
 Two models run in fp32. One is a bundle's model, which is pre-norm. The other is a small post-norm model, as Hugging
-Face's Marian models are. It is trained on an artificial language within a minute. Each runs with beam sizes of 1, 4 and
+Face's Marian models are. It is trained on an artificial language within a minute. Both run with beam sizes of 1, 4 and
 8, without a length penalty. A beam search runs with both of Transduce's early-stop rules. PyTorch scores every answer
 that differs. The exit code is 1 if fewer than 99 % of the answers are equal in a comparison, if a difference is
 unexplained, or if a score is not the teacher-forced score.

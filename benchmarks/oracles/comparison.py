@@ -21,7 +21,8 @@ class Difference:
     """A sentence that two engines translate differently.
 
     sentence: its number. ours, theirs: log-probabilities of the two answers, teacher-forced by PyTorch. margin: the
-    smallest change of a sum that changes a decision of Transduce's search. kind: the first of these causes that holds:
+    smallest change of a hypothesis's log-probability that changes a decision of Transduce's search. kind: the first of
+    these causes that holds:
 
     "length limit": an answer reaches the length limit, which the engines treat differently. "tie": the
     log-probabilities differ by less than TIE. "tie in the search": the margin is below TIE, so rounding can lead the
@@ -37,7 +38,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison. num_same: sentences with equal subwords in both answers.
+    """The result of a comparison. num_same: the number of sentences with equal subwords in both answers.
 
     score_error: the largest difference between the other engine's score and PyTorch's teacher-forced score of the same
     answer, over answers below the length limit. None if the engine returns no scores.
@@ -92,7 +93,7 @@ def scores_below_limit(task: Task, answers: Sequence[Answer]) -> dict[int, float
 
 
 def score_error(scorer: ReferenceScorer, task: Task, answers: Sequence[Answer]) -> float | None:
-    """As `Comparison.score_error`."""
+    """The largest difference between these answers' scores and PyTorch's, as in `Comparison.score_error`."""
     stated = scores_below_limit(task, answers)
     exact = scorer.scores([(task.sources[number], answers[number].ids) for number in stated])
     return max((abs(one - other) for one, other in zip(stated.values(), exact, strict=True)), default=None)

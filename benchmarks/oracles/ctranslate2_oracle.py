@@ -31,7 +31,7 @@ class CTranslate2Oracle:
         return f"patience=1, length_penalty={LENGTH_PENALTIES[early_stop]:g}"
 
     def answer(self, task: Task) -> list[Answer]:
-        """As `Oracle.answer`. CTranslate2 counts the end token in a length, so an empty target does not divide by 0.
+        """As `Oracle.answer`. CTranslate2 counts the end token in a length, so no score is divided by a length of 0.
 
         It also counts the end token in the length limit, and returns a hypothesis at the limit without an end token.
         Transduce has one more step for the end token. So the score of a hypothesis at the limit differs. The best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import random
 import tempfile
 import time
 from collections import Counter
@@ -25,12 +24,11 @@ from benchmarks.oracles.own_engine import TransduceEngine
 from benchmarks.oracles.reference import ReferenceScorer
 from benchmarks.oracles.toy import toy_sources, train_toy
 from benchmarks.oracles.transformers_oracle import TransformersOracle
-from benchmarks.tagged_tokenizer import TaggedTokenizer
+from benchmarks.same_answer import read_sources
 from export.bundle_writer import BundleRequest, make_manifest, write_variant
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import load_model
-from model.corpus import Pair, read_data
 from model.transformer import Transformer
 
 PRECISION: Precision = "fp32"
@@ -55,17 +53,6 @@ class Subject:
     oracles: tuple[Oracle, ...]
 
 
-def draw_sources(
-    pairs: Sequence[Pair], tokenizer: TaggedTokenizer, *, count: int, max_length: int
-) -> list[Ids]:
-    """Distinct random sentences of at most max_length subwords. Every run draws the same ones."""
-    texts = list(dict.fromkeys(pair.source for pair in pairs))
-    random.Random(1).shuffle(texts)
-    sources = (tuple(tokenizer.encode(text).ids) for text in texts)
-    fitting = [source for source in sources if len(source) <= max_length]
-    return fitting[:count]
-
-
 def make_subject(
     name: str, model: Transformer, sources: Sequence[Ids], folder: Path, num_threads: int
 ) -> Subject:
@@ -85,12 +72,7 @@ def make_subject(
 def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
     """The bundle's model with sentences of the data, and the toy model with sentences of its language."""
     bundle = load_bundle(args.bundle)
-    sources = draw_sources(
-        [pair for name in args.data for pair in read_data(name)],
-        TaggedTokenizer(bundle),
-        count=args.num_sentences,
-        max_length=bundle.manifest.max_source_length,
-    )
+    sources = read_sources(args.data, bundle, args.num_sentences)
     for name, model, model_sources in (
         (bundle.manifest.name, load_model(args.bundle / WEIGHTS), sources),
         ("post-norm-toy", train_toy(args.toy_steps), toy_sources(args.num_sentences)),
@@ -147,7 +129,7 @@ def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str
 def compare_rules(
     name: str, answers: Mapping[tuple[int, EarlyStop], Sequence[Answer]]
 ) -> Iterator[dict[str, Any]]:
-    """Compare Transduce's two early-stop rules: the number of different answers, and BOUND's gain."""
+    """Compare Transduce's early-stop rules: how many answers differ, and BOUND's gain in log-probability."""
     for beam_size in BEAM_SIZES[1:]:
         pairs = zip(answers[beam_size, EarlyStop.FIRST], answers[beam_size, EarlyStop.BOUND], strict=True)
         gains = [

@@ -46,11 +46,14 @@ def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list
 
 @torch.no_grad()
 def decision_margin(model: Transformer, source: Ids, task: Task) -> float:
-    """The smallest change of a sum that changes a decision of a beam search with Transduce's rules (app.decoding).
+    """The smallest change of a hypothesis's log-probability that changes a decision of a beam search.
 
-    A step has two kinds of decisions. One is which continuations stay in the beam: its margin is the gap between the
-    last kept and the first dropped one. The other is whether an end token is among the first beam_size ranks: its
-    margin is the end token's distance from that boundary. A beam of 1 is greedy search.
+    The search has Transduce's rules (app.decoding); a beam of 1 is greedy search. A step has two kinds of decisions:
+
+    - Which continuations stay in the beam. The margin is the gap between the worst continuation that stays and the best
+      one that does not.
+    - Whether an end token is among the first beam_size ranks. The margin is the gap between the end token and the
+      nearest continuation on the other side of that boundary.
     """
     beam_size = task.beam_size
     live: list[tuple[Ids, float]] = [((), 0.0)]

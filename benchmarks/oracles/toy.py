@@ -22,8 +22,8 @@ from model.search import pad
 from model.transformer import Transformer
 
 FIRST_WORD, NUM_WORDS = 10, 40
-VOCAB_SIZE = FIRST_WORD + 3 * NUM_WORDS
-LENGTHS = (3, 16)  # the fewest and the most words of a source
+VOCAB_SIZE = FIRST_WORD + 3 * NUM_WORDS  # source words, then their first and their second translations
+LENGTHS = (3, 16)  # the minimum and the maximum number of words of a source
 BATCH_SIZE = 48
 # The probability that a word takes its second form. The probability that two neighbours swap. Every DOUBLE-th word of
 # the vocabulary becomes two words.

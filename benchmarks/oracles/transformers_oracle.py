@@ -22,10 +22,11 @@ from model.transformer import Transformer
 
 # Rows of a batch: sentences times beam size.
 NUM_ROWS = 256
-# With False, a search goes on until beam_size hypotheses have ended and no live one is more probable than the worst.
+# With False, a search goes on until beam_size hypotheses have ended and no live one is more probable than the worst of
+# these.
 EARLY_STOPPING = {EarlyStop.FIRST: True, EarlyStop.BOUND: False}
 ATTENTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
-# The norms of our residual blocks, in order.
+# Hugging Face's names of the norms of our residual blocks, in order.
 NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),

@@ -1,8 +1,8 @@
-r"""Compare training speed with a plain torch.nn.Transformer loop and Hugging Face's Marian. The trainers alternate.
+r"""Compare the training speeds of Transduce, of a plain torch.nn.Transformer loop and of Hugging Face's Marian.
 
-All train a model of the size of the preset `small` on the same encoded pairs. The figure is target subwords per second,
-without padding. Transduce's batches have sentences of similar lengths, up to 4,096 subwords on the longer side. The
-others' batches have 128 random sentences.
+The trainers take turns. All train a model of the size of the preset `small` on the same encoded pairs. The figure is
+target subwords per second, without padding. A batch of Transduce has sentences of similar lengths. Its sources, and its
+targets, have up to 4,096 subwords with the padding. A batch of the others has 128 random sentences.
 
     python -m benchmarks.training --data train.tsv.xz --tokenizer bundles/en-de/source.spm \
         --hf-python .venv-hf/bin/python --output benchmarks/results/training.json
@@ -41,14 +41,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--precisions",
         default="bf16,fp32",
-        help="of each trainer; the ratios are to Transduce's in the first one (default: bf16,fp32; give fp32 on a "
-        "processor without instructions for bf16)",
+        help="measure each trainer in each of these; the ratios compare all speeds with Transduce's in the first "
+        "(default: bf16,fp32; give fp32 on a processor without instructions for bf16)",
     )
     parser.add_argument("--hf-python", type=Path, help="Python of an environment with torch and transformers")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each trainer (default: 3)")
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of a measurement (default: 20)")
     parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: one per core)"
+        "--threads",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="threads (default: one per core)",
     )
     parser.add_argument("--output", type=Path, help="JSON file")
     return parser.parse_args()
@@ -82,10 +85,10 @@ def main() -> None:
             for python, name, precision in subjects:
                 speeds[f"{name} {precision}"].append(measure(python, name, precision, data, args))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
-    best = medians[f"{OURS} {precisions[0]}"]
+    own_speed = medians[f"{OURS} {precisions[0]}"]
     for name, median in medians.items():
         print(
-            f"{name:18} {median:8,.0f} target subwords/s   Transduce {precisions[0]} / this {best / median:5.2f}"
+            f"{name:18} {median:8,.0f} target subwords/s   Transduce {precisions[0]} / this {own_speed / median:5.2f}"
         )
     if args.output is not None:
         result = {
@@ -93,7 +96,9 @@ def main() -> None:
             "num_pairs": len(corpus),
             "threads": args.threads,
             "target_subwords_per_s": {k: [round(v, 1) for v in values] for k, values in speeds.items()},
-            f"ours_{precisions[0]}_over": {name: round(best / median, 2) for name, median in medians.items()},
+            f"ours_{precisions[0]}_over": {
+                name: round(own_speed / median, 2) for name, median in medians.items()
+            },
         }
         args.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
 

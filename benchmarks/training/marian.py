@@ -61,7 +61,7 @@ class TimeLimitCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Count the batch of this update, and stop the training if the time is over."""
-        control.should_training_stop = not self._watch.is_running(next(self._counts))
+        control.should_training_stop = not self._watch.record_update(next(self._counts))
         return control
 
 

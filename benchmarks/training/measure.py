@@ -31,7 +31,7 @@ class Stopwatch:
         self._num_updates = 0
         self._num_tokens = 0
 
-    def is_running(self, num_tokens: int) -> bool:
+    def record_update(self, num_tokens: int) -> bool:
         """Record an update with `num_tokens` target subwords. Returns False when the time is over."""
         self._num_updates += 1
         if self._num_updates == WARM_UP_UPDATES:
@@ -52,6 +52,6 @@ class Stopwatch:
 def run(update: Callable[[], int], seconds: float) -> None:
     """Call `update` until the time is over, then print the speed. update: returns its number of target subwords."""
     watch = Stopwatch(seconds)
-    while watch.is_running(update()):
+    while watch.record_update(update()):
         pass
     watch.print()

@@ -1,4 +1,4 @@
-"""Measure Transduce's trainer, with its own batches of similar lengths, loss and dropout."""
+"""Measure Transduce's trainer, with its own loss, its own dropout, and batches of sentences of similar lengths."""
 
 from __future__ import annotations
 

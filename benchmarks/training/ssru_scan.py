@@ -20,7 +20,7 @@ from benchmarks.machine import describe_run
 from model.ssru import scan
 
 D_MODEL = 256
-# Sentences and subwords of batches of about 4,000 subwords.
+# The number of sentences, and the subwords of each sentence. A batch has about 4,000 subwords.
 SHAPES = ((170, 24), (64, 64), (40, 100))
 NUM_TURNS = 11
 

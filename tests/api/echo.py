@@ -91,8 +91,8 @@ class EchoRunner(FakeRunner):
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        # Other subwords are the more probable the later they are in the vocabulary, so the further hypotheses have
-        # letters, which are its last pieces. Its first pieces do not occur in texts.
+        # Of the other subwords, the later in the vocabulary are the more probable. So the further hypotheses begin with
+        # letters, which are its last pieces, and not with its first pieces, which do not occur in texts.
         scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
         # No hypothesis ends before the source does. Otherwise a beam search would stop at those that end early.
         scores[self.limits.eos_id] = -1000.0
@@ -137,13 +137,14 @@ def echo_models(tokenizer: Tokenizer, behaviours: Sequence[Behaviour], *, num_ro
 
 
 class EchoLoader:
-    """Loads one echo model with the default behaviour, in an application of the test's own process."""
+    """Loads an echo model for each behaviour. Without behaviours, it loads one model with the default behaviour."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, behaviours: Sequence[Behaviour] = ()) -> None:
         self._tokenizer = tokenizer
+        self._behaviours = behaviours or [Behaviour()]
 
     def load_all(self, settings: Settings) -> LoadedModels:
-        return echo_models(self._tokenizer, [Behaviour()], num_rows=settings.rows_on("cpu"))
+        return echo_models(self._tokenizer, self._behaviours, num_rows=settings.rows_on("cpu"))
 
     def load_one(self, path: Path, settings: Settings) -> LoadedModel:
         raise NotImplementedError("the echo models have no bundle")

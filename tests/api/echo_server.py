@@ -3,7 +3,8 @@
 Settings come from the environment. The arguments are step_s, hang_file, golden_source and golden_target
 of `Behaviour`, and:
 load_file: while this file exists, the model is loading.
-start: with `slow`, the steps of the golden check take step_s too. The server measures this speed.
+start: with `slow`, the steps of the golden check take step_s too. From them the server gets its first estimate of its
+speed.
 pairs: such as en>de,de>pt-BR. A semicolon separates the pairs of several models, named echo, echo-2 and so on.
 lengths, alphas: max_target_length and alpha of each of these models, such as 71;47.
 stuck: with `thread`, a thread of the event loop's executor never ends. With `loop`, the event loop blocks after the
@@ -23,9 +24,9 @@ from app.errors import SettingsError
 from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import Settings, load_settings
-from app.startup import LoadedModel, LoadedModels
+from app.startup import LoadedModels
 from app.text.tokenizer import Tokenizer
-from tests.api.echo import Behaviour, echo_models
+from tests.api.echo import Behaviour, EchoLoader
 
 
 def main(tokenizer_path: str, *choices: str) -> int:
@@ -52,20 +53,20 @@ def main(tokenizer_path: str, *choices: str) -> int:
         for each, length, alpha in zip(behaviours, lengths, alphas, strict=True)
     ]
 
-    class EchoLoader:
+    class WaitingLoader(EchoLoader):
+        """Waits until `load_file` does not exist."""
+
         def load_all(self, settings: Settings) -> LoadedModels:
             while load_file is not None and load_file.exists():
                 time.sleep(0.01)
-            return echo_models(Tokenizer(Path(tokenizer_path)), behaviours, num_rows=settings.rows_on("cpu"))
-
-        def load_one(self, path: Path, settings: Settings) -> LoadedModel:
-            raise NotImplementedError("the echo models have no bundle")
+            return super().load_all(settings)
 
     settings = load_settings()
     configure_logging(settings.log_level)
     if arguments.get("start") == "slow":
         behaviour.is_started.set()
-    application = APPLICATIONS[arguments.get("stuck", "")](settings, loader=EchoLoader())
+    loader = WaitingLoader(Tokenizer(Path(tokenizer_path)), behaviours)
+    application = APPLICATIONS[arguments.get("stuck", "")](settings, loader=loader)
     application.is_started = behaviour.is_started
     return run(application)
 

@@ -116,13 +116,13 @@ def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
         num_halved += 1
         assert len(ends) >= 2
         borders = pairwise([0, *(end + 1 for end in ends)])
-        own, (start, stop) = 0, next(borders)
+        num_ended, (start, stop) = 0, next(borders)
         for token in tokens:
             if token["text"] is None:
-                own, (start, stop) = own + 1, next(borders, (stop, stop))
+                num_ended, (start, stop) = num_ended + 1, next(borders, (stop, stop))
                 continue
             assert sum(token["weights"][:start]) + sum(token["weights"][stop:]) == 0
-        assert own == len(ends)
+        assert num_ended == len(ends)
         assert all(text[spans[end]["start"] :].startswith(" ") for end in ends[:-1])
     assert 0 < num_halved < len(segments)
 
@@ -153,7 +153,7 @@ def test_attention_without_an_alignment_is_refused(
 
 
 def test_long_sources_count_towards_the_limit(bundled: httpx.Client) -> None:
-    """The limit is 512 lists. Attention adds a list for every started 32 source subwords, so two for each text here."""
+    """The limit is 512 lists. Attention adds a list per 32 source subwords, rounded up, so two for each text here."""
     sentence = "It is late and the water is cold and nobody is here"
     longer = f"{sentence} and {sentence} and {sentence}."
     num_subwords = post(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]

@@ -21,7 +21,7 @@ from tests.api.test_stopped_readers import SYSTEM_BYTES, unread_connection
 
 SHORT_S = 1.0
 BODY_BYTES = 400_000
-PART_BYTES = 60_000  # the last part of a body also has the request that follows it
+PART_BYTES = 60_000  # of one part of a sent body; the last part also has the request that follows the body
 POST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n"
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
@@ -188,7 +188,7 @@ def test_with_tls_the_rest_of_a_body_has_a_time_limit(echo_command: list[str], t
         connection.sendall(head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE))
         assert read_all(connection).startswith(b"HTTP/1.1 413 ")
         with pytest.raises(OSError, match=r"Broken pipe|reset|EOF"):  # noqa: PT012 - the loop ends with the error
-            for _ in range(200):  # for less time than the event loop gives to the end of TLS
+            for _ in range(200):  # 10 s at most, less than the event loop waits for the end of TLS
                 connection.sendall(b" ")
                 time.sleep(0.05)
 

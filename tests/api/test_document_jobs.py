@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from app.api.files import document_jobs
 from app.api.files.document_jobs import DocumentJob, DocumentJobs
 from app.api.files.document_store import DocumentLimits, DocumentStatus
 from app.api.plain_translation import NoSuchPair, PlainTranslator
-from app.errors import DeadlineExceeded, EngineFailure
+from app.errors import DeadlineExceeded, EngineFailure, PayloadTooLarge
 from app.file_worker.messages import TextUnit, WorkerLimits
-from app.files import FileFormat
+from app.files import FileFormat, UnitFormat
 from app.observability.logging import JsonFormatter
 from app.observability.metrics import REASONS, Metrics
+from app.stores.key_limits import KeyLimits
 from app.stores.usage import Usage
 from tests.api.server_process import HANG_TIMEOUT_S
 
@@ -108,3 +111,27 @@ def test_a_document_that_fails_after_its_upload_is_counted_and_logged_like_a_req
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     events = [(line["event"], line["request_id"]) for line in lines if line["level"] == "error"]
     assert events == ([] if event is None else [(event, "the-upload")])
+
+
+def test_the_memory_of_a_file_beyond_a_quota_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_returned = threading.Event()
+    monkeypatch.setattr(document_jobs, "return_memory", is_returned.set)
+    monkeypatch.setattr(document_jobs, "LARGE_BYTES", 3)
+    monkeypatch.setattr(document_jobs, "RETURN_DELAY_S", 0.0)
+    usage = Usage()
+    usage.set_limits({"sales": KeyLimits(characters_per_day=3)})
+    plain = cast("PlainTranslator", SimpleNamespace(service=SimpleNamespace(usage=usage)))
+    texts = [TextUnit("Anna", UnitFormat.TEXT, is_wrapped=False)]
+    job = DocumentJob(b"Anna", FileFormat.TXT, source="en", target="de", request_id="1", texts=texts)
+
+    async def run() -> None:
+        jobs = DocumentJobs(plain, limits_with(timeout_s=9))
+        document = jobs.store.add("sales", "", "a.txt", 4)
+        try:
+            with await usage.begin("sales", 0) as spending, pytest.raises(PayloadTooLarge):
+                await jobs.spend_characters({"state": {}}, document, job, spending)
+            assert await asyncio.to_thread(is_returned.wait, HANG_TIMEOUT_S)
+        finally:
+            await jobs.close()
+
+    asyncio.run(run())

@@ -163,7 +163,10 @@ class Filled:
 def left_after(
     before: Mapping[str, int], name: str, num_bytes: int, *, max_files: int = 9, max_kept_bytes: int = 100
 ) -> list[str]:
-    """The documents that are left after one is added. before: bytes, by name. Raises Overloaded, if none is dropped."""
+    """The documents that are left after one is added. before: the bytes of each document, by name.
+
+    Raises Overloaded if the store refuses the new document. It then drops none.
+    """
 
     async def run() -> list[str]:
         filled = Filled(max_files, max_kept_bytes)
@@ -201,7 +204,7 @@ def test_a_place_is_taken_from_the_caller_who_has_the_most(before: str, left: st
     [
         ("a1 a2", "a3", LIMITS.ttl_s),
         ("a1 a2 b1 b2", "a3", LIMITS.ttl_s),
-        ("a1 a2 b1", "b2", LIMITS.ttl_s),  # it would then have more than the other caller
+        ("a1 a2 b1", "b2", LIMITS.ttl_s),  # b would hold as many as a
         ("a1 b1", "c1", LIMITS.ttl_s),
         ("A1 A2", "c1", BEHIND_RETRY_S),
     ],
@@ -221,8 +224,8 @@ def test_no_place_is_taken_from_a_caller_who_has_as_few_or_no_finished_document(
         ({"a1": 60, "a2": 30}, 20, "a2 b1"),
         ({"a1": 30, "a2": 30, "a3": 40}, 45, "a3 b1"),
         ({"a1": 10, "A2": 80}, 20, "A2 b1"),
-        ({"a1": 10, "A2": 80}, 30, None),  # one document is too little
-        ({"a1": 30, "a2": 30, "a3": 40}, 70, None),  # it would then have more than the other caller
+        ({"a1": 10, "A2": 80}, 30, None),  # to drop a1 is not enough, and A2 is in progress
+        ({"a1": 30, "a2": 30, "a3": 40}, 70, None),  # without a1, a would hold no more than b
     ],
 )
 def test_bytes_are_taken_from_the_caller_who_has_the_most(
@@ -239,7 +242,7 @@ def test_bytes_are_taken_from_the_caller_who_has_the_most(
     ("before", "left"),
     [
         ({"a1": 40, "a2": 40, "B1": 10}, "a2 b1"),
-        ({"b2": 40, "a1": 30, "B1": 30}, None),  # the caller has more than the other one
+        ({"b2": 40, "a1": 30, "B1": 30}, None),  # b holds more than a
     ],
 )
 def test_bytes_are_taken_for_a_translation_that_is_longer_than_its_document(

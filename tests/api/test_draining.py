@@ -52,7 +52,7 @@ async def serving(
 
 
 def test_with_tls_a_connection_without_a_socket_sends_nothing(tmp_path: Path) -> None:
-    """TLS takes the socket from a connection just before the connection is lost. A drain may ask at this moment."""
+    """TLS takes the socket from a connection just before the connection is lost. A drain may then ask for its state."""
     answers: list[tuple[object, bool, bool]] = []
 
     class Asked(BoundedProtocol):

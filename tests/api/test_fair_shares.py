@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
+from tests.api.processes import wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
 from tests.api.test_workers_of_the_model import SETTINGS
 
@@ -110,10 +111,7 @@ class Caller:
 
 
 def wait_until_pending(caller: Caller, num_sentences: int) -> None:
-    until = time.monotonic() + HANG_TIMEOUT_S
-    while caller.pending() < num_sentences:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: caller.pending() >= num_sentences)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -57,10 +58,15 @@ def post_document(http: httpx.Client, name: str, content: bytes) -> httpx.Respon
     return http.post("/v2/document", files={"file": (name, content)}, data=form)
 
 
+def state(http: httpx.Client, handle: dict[str, str]) -> dict[str, Any]:
+    """What the server says about an uploaded document."""
+    form = {"document_key": handle["document_key"]}
+    return dict(http.post(f"/v2/document/{handle['document_id']}", json=form).json())
+
+
 def status(http: httpx.Client, handle: dict[str, str]) -> str:
     """The status of an uploaded document."""
-    form = {"document_key": handle["document_key"]}
-    return str(http.post(f"/v2/document/{handle['document_id']}", json=form).json()["status"])
+    return str(state(http, handle)["status"])
 
 
 def upload(name: str, content: bytes, *, num_sent: int | None = None, path: str = "/translate_file") -> bytes:

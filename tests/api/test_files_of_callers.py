@@ -95,7 +95,7 @@ class Held:
 
 
 async def order_of(held: Held, begin: Callable[[str], Awaitable[object]]) -> Sequence[str]:
-    """The order of the work of two callers at one place. The first letter of a name is its caller."""
+    """The order in which the pieces of work begin, if one runs at a time. A name's first letter is its caller."""
     names = ["a1", "a2", "a3", "b1"]
     tasks = []
     for name in names:

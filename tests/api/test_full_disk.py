@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import resource
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.processes import wait_until
+from tests.api.server_process import ServerProcess
+from tests.api.test_file_workers import state, status
 
 MESSAGE = "files cannot be stored now (EFBIG)"
 FILE_SIZE_LIMIT = 32_768
@@ -24,13 +25,9 @@ def upload(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
     return http.post(path, data=form, files={"file": ("a.txt", content)})
 
 
-def final_status(http: httpx.Client, handle: dict[str, str]) -> dict[str, Any]:
-    path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
-    until = time.monotonic() + HANG_TIMEOUT_S
-    while (status := dict(http.post(path, json=key).json()))["status"] not in {"done", "error"}:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return status
+def final_state(http: httpx.Client, handle: dict[str, str]) -> dict[str, Any]:
+    wait_until(lambda: status(http, handle) in {"done", "error"})
+    return state(http, handle)
 
 
 def test_a_full_disk_is_named_and_is_no_failure_of_the_engine(
@@ -52,11 +49,11 @@ def test_a_full_disk_is_named_and_is_no_failure_of_the_engine(
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "10"), answer.text
             assert MESSAGE in answer.text
             assert server.wait_for("file_store_failed")["problem"] == "EFBIG"
-        status = final_status(http, upload(http, "/v2/document", WRITTEN).json())
-        assert (status["status"], status["error_message"]) == ("error", MESSAGE)
+        failed = final_state(http, upload(http, "/v2/document", WRITTEN).json())
+        assert (failed["status"], failed["error_message"]) == ("error", MESSAGE)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
         assert server.metric('transduce_rejected_total{reason="not_ready"}') == 4
         assert server.metric('transduce_rejected_total{reason="engine"}') == 0
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, unlimited)
         assert upload(http, "/translate_file", WRITTEN).status_code == 200
-        assert final_status(http, upload(http, "/v2/document", UPLOADED).json())["status"] == "done"
+        assert final_state(http, upload(http, "/v2/document", UPLOADED).json())["status"] == "done"

@@ -153,7 +153,7 @@ def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
         assert client.post("/v1/translate", json={"text": GOLDEN}).json()["error"]["code"] == "not_found"
     silent = [connect(HERE, port=port) for _ in range(100)]
     assert status_of(connect(HERE, port=port)) == 200
-    assert not any(are_closed(silent)), "closed connections have an answer to read first"
+    assert not any(are_closed(silent)), "each closed connection has an answer, which are_closed reads"
     assert silent[0].recv(65_536) == b""
 
 
@@ -218,7 +218,7 @@ def test_one_address_may_have_nine_tenths() -> None:
 
 
 def serve_with_open_files(soft: int, hard: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """`transduce serve` with a limit on open files; it ends because its bundle does not exist."""
+    """Run `transduce serve` with limits on open files. If it accepts them, it ends because `tmp_path` has no bundle."""
     return subprocess.run(
         [sys.executable, "-m", "transduce", "serve", "--port", "0", "--bundle", str(tmp_path)],
         cwd=ROOT,

@@ -95,7 +95,7 @@ def test_every_route_names_an_error(document: dict[str, Any]) -> None:
 
 
 def test_a_route_names_the_key_that_it_takes(document: dict[str, Any]) -> None:
-    """The empty object makes a key optional. A route that takes none in the header names none."""
+    """The empty object makes the key optional. A route that takes no key in a header has no `security`."""
     schemes = document["components"]["securitySchemes"]
     assert {name: scheme["type"] for name, scheme in schemes.items()} == {
         "key": "http",

@@ -1,10 +1,11 @@
 """Several models with different limits and defaults: options that a request does not set are those of the text's model.
 
-So it is also if the language of the text is detected.
+The same holds if the server detects the language of the text.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -17,13 +18,13 @@ from tests.api.server_process import ServerProcess
 GERMAN = "Anna sieht heute den Fluss, und die Kinder spielen bei dem alten Haus."
 FRENCH = "Anna voit la rivière aujourd'hui, et les enfants jouent près de la vieille maison."
 SHORT_FRENCH = "Anna voit la rivière."
-# Bodies without the texts. In the last two, the beam and the penalty are the model's.
+# Bodies without the texts. Only the second sets the beam size, and none sets the length penalty.
 OPTIONS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"num_hypotheses": 2}, {"num_alternatives": 1}]
 
 
 @pytest.fixture(scope="module")
 def different(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """Two models into English. The second one has shorter translations, and no length penalty."""
+    """Two models into English. The second one has a smaller max_target_length, and no length penalty."""
     arguments = ["pairs=de>en;fr>en", "lengths=71;47", "alphas=0.6;0"]
     with ServerProcess([*echo_command, *arguments]) as server, server.ready().client() as client:
         yield client
@@ -94,8 +95,10 @@ def test_a_length_penalty_is_that_of_the_model_that_translates(echo_command: lis
 def test_a_longer_limit_of_the_second_model_holds(echo_command: list[str]) -> None:
     arguments = ["pairs=de>en;fr>en", "lengths=40;71"]
     with ServerProcess([*echo_command, *arguments]) as server, server.ready().client() as client:
-        for source in ("fr", "auto"):
-            answer_of(client, "/v1/translate", body(SHORT_FRENCH, source, max_target_length=60))
+        for source, target in itertools.product(("fr", "auto"), ("en", "EN", "en-GB")):
+            content = {**body(SHORT_FRENCH, source, max_target_length=60), "target": target}
+            for path in ("/v1/translate", "/v1/translate/stream"):
+                answer_of(client, path, content)
 
 
 def test_contradictory_options_are_refused_for_a_detected_language(different: httpx.Client) -> None:
@@ -114,7 +117,7 @@ def test_the_simple_api_has_the_options_of_each_model(different: httpx.Client, n
 
 
 def test_a_pivoted_text_has_the_options_of_its_last_model(echo_command: list[str]) -> None:
-    """Into French, the first model is that of Italian, whose translations are the shortest."""
+    """Of the two models into French, the first one is the one from Italian. Its max_target_length is the smallest."""
     arguments = ["pairs=it>fr;de>en;en>fr", "lengths=20;71;71", "alphas=0;0.6;0.6"]
     with (
         ServerProcess([*echo_command, *arguments], {"pivot": "en"}) as server,

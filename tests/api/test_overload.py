@@ -15,16 +15,16 @@ from tests.api.echo import GOLDEN
 from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, NO_CERTIFICATES, ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
-# GOLDEN has about eleven subwords, one step each. So four rows answer at most about 8 requests/s, and about 30 within
-# the deadline. If the machine sends more than 8 requests/s, some of 48 clients are rejected.
+# GOLDEN has about eleven subwords, one step each. So four rows answer at most about 8 requests/s, and about 15 within
+# the deadline. If the machine sends more than 8 requests/s, some of 24 clients are rejected.
 STEP_S = 0.05
 NUM_ROWS = 4
-TIMEOUT_MS = 4000
-NUM_CLIENTS = 48
+TIMEOUT_MS = 2000
+NUM_CLIENTS = 24
 # Requests that must be answered before the load ends.
-NUM_ANSWERED = 30
+NUM_ANSWERED = 15
 # Seconds before a client whose request failed sends the next, so that the clients do not take all CPU time.
-PAUSE_S = 0.2
+PAUSE_S = 0.3
 
 Answers = list[tuple[int, str]]
 

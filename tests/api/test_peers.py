@@ -207,7 +207,7 @@ def test_ray_cancel_on_http_client_disconnect_during_assignment(start: Start, ga
 
 
 def test_ray_only_relevant_task_is_cancelled(start: Start, gate: Path) -> None:
-    """Of two requests in one batch, one client leaves. The other's answer is its answer alone, byte for byte."""
+    """Two requests share a batch, and one client leaves. The other gets the same translations as it does alone."""
     server = start()
     alone = post(server, beam_size=4).json()["translations"]
     gate.touch()

@@ -56,7 +56,7 @@ def test_work_ends_when_a_caller_with_pipelined_requests_disconnects(
 
 
 def test_the_request_that_is_answered_learns_of_a_disconnect() -> None:
-    """It then gets `http.disconnect`, and may send without an error."""
+    """The application then receives `http.disconnect`, and may still send without an error."""
 
     async def exchange() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()

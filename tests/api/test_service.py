@@ -1,4 +1,4 @@
-"""Garbage collection between requests, the end of reading when draining begins, and the caller that an address is."""
+"""Garbage collection between requests, a body that is read when draining begins, and which addresses are one caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_garbage_is_collected_once_no_request_is_in_progress(monkeypatch: pytest
         reference = weakref.ref(cycle, lambda _: is_freed.set())
         gc.collect()
         with service.work():
-            pass  # at its end, the time until a collection begins
+            pass  # at its end, the wait of IDLE_S before a collection begins
         with service.work():
             del cycle
             gc.collect(1)  # after a collection of generation 1, an idle server runs a full collection

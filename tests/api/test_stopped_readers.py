@@ -84,4 +84,6 @@ def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
             assert reader.recv(2_000), "the server must not close the connection"
             time.sleep(STALL_S / 20)
         assert server.metric("transduce_http_stalled_readers_total") == 0
-        server.wait_until("transduce_http_stalled_readers_total", 1, timeout_s=20.0)  # it stops reading
+        server.wait_until(
+            "transduce_http_stalled_readers_total", 1, timeout_s=20.0
+        )  # the client has stopped reading

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
 from app.api.http.protocol import CONNECTION
@@ -21,6 +20,7 @@ from app.errors import RequestCancelled
 from app.stores.usage import Spending, Usage
 from tests.api.echo import GOLDEN, POISON, release_steps
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.test_connections import receive_until
 
 ROUTE = "/v1/translate/stream"
 ROWS = 'transduce_rows_total{use="decoded"}'
@@ -64,6 +64,19 @@ def displayed_text(events: Events) -> dict[tuple[int, int], str]:
             place = (data["text_index"], data["segment"])
             shown[place] = data["text"] if name == "replace" else shown.get(place, "") + data["text"]
     return shown
+
+
+def request(**changes: Any) -> bytes:
+    """The bytes of a request."""
+    content = json.dumps({**BODY, **changes}).encode()
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % (ROUTE.encode(), len(content)) + content
+
+
+def send_until_delta(connection: socket.socket, **changes: Any) -> None:
+    """Send a request, and wait for its first event `delta`."""
+    connection.sendall(request(**changes))
+    receive_until(connection, lambda received: b"event: delta" in received)
 
 
 def raw_done(client: httpx.Client, body: dict[str, Any]) -> bytes:
@@ -290,18 +303,13 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
             rows = server.metric(ROWS)
         hang_file.touch()
         release_steps(hang_file, 3)
-        content = orjson.dumps({**BODY, "text": LONG})
-        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.connect() as connection:
-            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
-            received = b""
-            while b"event: delta" not in received:
-                received += connection.recv(65_536)
+            send_until_delta(connection, text=LONG)
         server.wait_until("transduce_inflight_requests", 0)
         server.wait_until("transduce_queue_depth", 0)
         hang_file.unlink()
         with server.client() as client:
-            streamed(client)  # if work remained, it could run as many steps meanwhile
+            streamed(client)  # if the cancelled request still ran, it would run steps meanwhile
         assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
         assert server.metric(finished) == num_finished + 2
@@ -313,13 +321,8 @@ def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], 
         server.ready()
         hang_file.touch()
         release_steps(hang_file, 3)
-        content = orjson.dumps({**BODY, "text": LONG})
-        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.client() as client, server.connect() as connection:
-            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
-            received = b""
-            while b"event: delta" not in received:
-                received += connection.recv(65_536)
+            send_until_delta(connection, text=LONG)
             other = pool.submit(streamed, client, text=LONG)
             server.wait_until("transduce_coalesced_sentences_total", 1)
             connection.close()
@@ -349,19 +352,17 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
     """The server closes the connections of readers that have stopped for `reader_stall_s`."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
-    # 250 equal sentences, of which one is decoded, with 16 alternatives a token: more than the kernel buffers.
+    # 250 equal sentences, of which one is decoded, with 16 alternatives a token. The kernel cannot buffer the answer.
     text = " ".join([LONG] * 250)
     fields = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
         assert len(raw_done(client, {**BODY, **fields})) > 4_000_000
-        content = orjson.dumps({**BODY, **fields})
-        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         connections = []
         for _ in range(2):
             connection = socket.socket()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", server.port))
-            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
+            connection.sendall(request(**fields))
             connections.append(connection)
         assert streamed(client)[-1][0] == "done", "other clients must be served meanwhile"
         server.wait_until("transduce_http_stalled_readers_total", 2, timeout_s=60)
@@ -378,12 +379,12 @@ def test_a_stopped_reader_is_sent_one_chunk() -> None:
     """The server hands over one chunk of a long event. It does not copy the rest into its buffers."""
     chunk_sizes: list[int] = []
 
-    async def cut_off(message: dict[str, Any]) -> None:
+    async def record(message: dict[str, Any]) -> None:
         chunk_sizes.append(len(message["body"]))
 
     scope = {"extensions": {CONNECTION: {"has_stalled": lambda: bool(chunk_sizes)}}}
     spending = Spending(Usage(), "", 0, [])
-    writer = _EventWriter(scope, cut_off, spending)  # type: ignore[arg-type]
+    writer = _EventWriter(scope, record, spending)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
         asyncio.run(writer.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
     assert chunk_sizes == [65_536]

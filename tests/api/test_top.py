@@ -153,7 +153,7 @@ def test_one_view_as_text(server: ServerProcess, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("columns", ["0", "wide"])
-def test_columns_that_are_no_number_do_not_count(
+def test_columns_that_are_no_positive_number_are_ignored(
     columns: str, server: ServerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -205,17 +205,15 @@ def test_an_interval_out_of_range_is_refused(
     assert reason in capsys.readouterr().err
 
 
-def scrape_at(at: float, start: float, sentences: float) -> Scrape:
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {
-        "process_start_time_seconds": [({}, start)],
-        "sentences_total": [({}, sentences)],
-    }
-    return Scrape(at, samples)
+def scrape_at(at: float, start: float | None, sentences: float) -> Scrape:
+    starts: list[tuple[dict[str, str], float]] = [] if start is None else [({}, start)]
+    return Scrape(at, {"process_start_time_seconds": starts, "sentences_total": [({}, sentences)]})
 
 
 def test_a_restart_gives_no_rates_rather_than_negative_ones() -> None:
-    same = compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 100.0, 60))
-    assert (same.interval_s, same.sentences_per_s) == (2.0, 5.0)
+    for start in (100.0, None):  # None: the server does not know its start
+        same = compare(scrape_at(1.0, start, 50), scrape_at(3.0, start, 60))
+        assert (same.interval_s, same.sentences_per_s) == (2.0, 5.0)
     anew = compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 102.0, 4))
     assert math.isnan(anew.sentences_per_s)
 

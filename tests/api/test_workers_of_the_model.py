@@ -45,7 +45,7 @@ MAX_PRIVATE_MB = 40.0
 END_TIMEOUT_S = 2.0 + 28.0
 TOKEN = "an-administrators-token"
 STEPS = "transduce_decode_steps_total"
-# What a load says whose process gets SIGKILL.
+# The error message of a load whose process gets SIGKILL.
 KILLED = "an engine process ended while it loaded, with signal 9; the usual cause is too little memory"
 
 
@@ -219,7 +219,7 @@ def test_workers_share_what_was_loaded_before_the_fork(kernels: str) -> None:
 
 
 def test_a_server_without_worker_processes_ends_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The early start does not read the settings. The case of their names does not matter."""
+    """The early start knows the environment variable in capitals only. The settings accept it in any case."""
     settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
     monkeypatch.setenv("Transduce_Num_Lanes", "1")
     with ServerProcess(COMMAND, settings) as server:

@@ -32,7 +32,7 @@ def answered(latency_s: float | None) -> ArrivalResult:
 
 
 def finished(search: ArrivalRateSearch, *, sustained: float) -> ArrivalRateSearch:
-    """The search for an engine that answers in time up to the rate `sustained`, and never above it."""
+    """The finished search, with an engine that answers in time up to the rate `sustained`, and never above it."""
     while not search.is_done:
         search.record(answered(0.5 if search.rate <= sustained else None))
     return search
@@ -63,6 +63,12 @@ def test_an_unanswered_sentence_counts_as_late() -> None:
     latencies: list[float | None] = [0.1] * 94 + [None] * 6
     assert percentile(ArrivalResult(latencies, []), 0.95) == float("inf")
     assert percentile(ArrivalResult(latencies, []), 0.94) == 0.1
+
+
+def test_the_delay_of_the_tester_is_a_nearest_rank() -> None:
+    search = ArrivalRateSearch(10.0)
+    search.record(ArrivalResult([0.1] * 100, [0.0] * 98 + [1.0, 9.0]))
+    assert search.trials[0]["sent_late_p99_s"] == 1.0
 
 
 def test_latency_counts_from_the_due_time() -> None:

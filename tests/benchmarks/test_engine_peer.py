@@ -19,7 +19,7 @@ OF_CORPUS = PeerSettings(1, 2, 64, "tokens")
 
 
 def test_every_backend_is_another_choice_of_mkl_and_instructions() -> None:
-    """CTranslate2 has MKL on Intel's processors by default, and never AVX-512."""
+    """By default, CTranslate2 has MKL on Intel's processors only, and AVX2 even where there is AVX-512."""
     choices = {(each.get("CT2_USE_MKL"), each.get("CT2_FORCE_CPU_ISA", "AVX2")) for each in BACKENDS.values()}
     assert choices == {("1", "AVX2"), ("0", "AVX2"), ("1", "AVX512"), ("0", "AVX512")}
     assert len(BACKENDS) == len(choices)

@@ -1,4 +1,4 @@
-"""The p-value of a difference in BLEU, by paired bootstrap resampling, and the threads of the engines."""
+"""The p-value of a difference in BLEU by paired bootstrap resampling, the sentences, and the engines' threads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from app.bundle import Bundle, load_bundle
 from benchmarks.engine.jobs import JobResult, PeerSettings
 from benchmarks.engine.quality import TestSet as Sentences
-from benchmarks.engine.quality import compare, job_of, p_of_difference
+from benchmarks.engine.quality import compare, job_of, p_of_difference, read_test_sets
+from benchmarks.machine import ROOT
 
 REFERENCES = [
     f"the {size} house by the {place} was sold last year"
@@ -60,3 +62,12 @@ def test_the_peer_has_as_many_threads_as_transduce() -> None:
     compare(ours, peer, sentences, job_of(sentences, 1, 9), tokenizer, num_threads=3)
     (settings,) = peer.settings
     assert (settings.inter_threads, settings.intra_threads) == (1, 3)
+
+
+def test_sentences_that_are_too_long_for_the_model_are_left_out() -> None:
+    bundle = load_bundle(ROOT / "bundles" / "en-de")
+    (every,) = read_test_sets(bundle, None, [], 100)
+    manifest = bundle.manifest.model_copy(update={"max_source_length": 12})
+    (found,) = read_test_sets(Bundle(bundle.path, manifest, ()), None, [], 100)
+    assert found.sources == [source for source in every.sources if len(source.ids) <= 12]
+    assert 0 < len(found.sources) < len(every.sources)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import lzma
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import pytest
 
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import Encoded
-from benchmarks import bleu, cache, detection, fairness, glossary, native, shortlist, step
+from benchmarks import bleu, cache, detection, fairness, glossary, glossary_many, native, shortlist, step
 from benchmarks.engine.__main__ import sizes_of
 from benchmarks.engine.worker import Worker, WorkerError
 from benchmarks.fairness import LOUD, Body, Case, Client, Results
@@ -31,12 +33,26 @@ def body(_: Iterator[str]) -> Body:
     return {}
 
 
-def test_a_folder_without_test_sets_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [glossary, glossary_many], ids=lambda command: command.__name__)
+def test_a_folder_without_test_sets_is_refused(
+    command: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "result.json"
     with pytest.raises(SystemExit):
-        glossary.main(["--data", str(tmp_path), "--output", str(output)])
+        command.main(["--data", str(tmp_path), "--output", str(output)])
     assert f"--data: {tmp_path} has no en-de/test.*.tsv.xz" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_test_sets_without_a_sentence_of_four_terms_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "en-de").mkdir()
+    with lzma.open(tmp_path / "en-de" / "test.a.tsv.xz", "wt", encoding="utf-8") as file:
+        file.write("It is late.\tEs ist spät.\n")
+    with pytest.raises(SystemExit):
+        glossary_many.main(["--data", str(tmp_path), "--output", str(tmp_path / "result.json")])
+    assert "--data: no sentence has 4 terms" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", detection.PAIRS)

@@ -1,4 +1,4 @@
-"""The list of first inputs, and the rules that judge the answers."""
+"""The list of texts that newcomers type, and the rules that judge the answers to them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from packaging.requirements import Requirement
 
 from app.bundle import Bundle, load_bundle
 from app.language_pairs import LanguagePair
-from app.runtime.native import usable_targets
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from benchmarks.gpu.__main__ import run_part
@@ -31,7 +29,9 @@ from benchmarks.gpu.subject import (
     translate,
 )
 from benchmarks.machine import ROOT
+from tests.api.processes import have_ended, wait_until
 from tests.model.sentences import write_tokenizer
+from tests.native_kernels import NEEDS_NATIVE
 
 # Dependencies that the GPU machine has, and those that the server imports only if a request or a setting needs them.
 INSTALLED = {"numpy", "sentencepiece", "httpx"}
@@ -97,13 +97,6 @@ def test_a_bundle_with_start_tokens_of_its_languages_is_skipped(tiny: Path) -> N
         encode(bundle, Text(["The old bridge."], None))
 
 
-def has_ended(process_id: int) -> bool:
-    try:
-        return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_a_part_that_takes_too_long_ends_with_its_server(
     options: GpuBenchmarkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,10 +107,8 @@ def test_a_part_that_takes_too_long_ends_with_its_server(
     monkeypatch.setattr(sys, "executable", str(part))
     found = run_part(options, "http", [], 2.0)
     assert found == {"status": "failed", "reason": "took more than 2 s"}
-    until = time.monotonic() + 10.0
-    while not has_ended(int(number.read_text())):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    child = int(number.read_text())
+    wait_until(lambda: have_ended([each for each in psutil.process_iter() if each.pid == child]))
 
 
 def test_a_random_bundle_is_written_again_after_a_killed_part(options: GpuBenchmarkOptions) -> None:
@@ -127,7 +118,7 @@ def test_a_random_bundle_is_written_again_after_a_killed_part(options: GpuBenchm
 
 
 @pytest.mark.native
-@pytest.mark.skipif(not usable_targets(), reason="no native kernels here")
+@NEEDS_NATIVE
 def test_every_decoder_step_of_a_call_counts(tiny: Path) -> None:
     bundle = load_bundle(tiny / "bundle")
     runner = load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels="native")

@@ -113,7 +113,7 @@ def test_every_server_divides_scores_by_the_same_power_of_the_length(bundle: Bun
 
 
 def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
-    """In a run of a number of requests, those of a warm-up would not be measured."""
+    """The number of requests of a counted run includes those of a warm-up, which would not be measured."""
     server: Any = ProcessTree(echo().command)
     server.port = 1
     for load, is_warmed in (
@@ -271,6 +271,7 @@ def test_ctranslate2_translates_alone_as_in_a_window(
     served: ModelFormats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
+    monkeypatch.setattr(traffic, "WARM_UP_S", 0.2)
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("CT2_USE_MKL=0", PeerSettings(1, 1))
     subjects = [
@@ -283,7 +284,7 @@ def test_ctranslate2_translates_alone_as_in_a_window(
         assert first != texts[0]
         assert answer(window, texts[0]) == first
         results = [
-            closed_loop(server, TEXTS, mixed(), num_clients=8, seconds=1.0) for server in (alone, window)
+            closed_loop(server, TEXTS, mixed(), num_clients=8, seconds=0.3) for server in (alone, window)
         ]
         assert all(each.num_answers and not each.num_failed for each in results)
         assert all(server.memory().pss_mb > 20 for server in (alone, window))

@@ -154,7 +154,7 @@ def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
 
 
 def test_a_rate_at_which_the_tester_was_late_is_marked(parts: dict[str, Any]) -> None:
-    """A trial that was repeated in time does not count."""
+    """A trial with a late tester does not count if the tester was in time in the repetition."""
     searches = parts["goodput"]["goodput"]
     searches[OURS]["trials"] = [trial(150.0, holds=True), trial(150.0, holds=True, is_late=True)]
     searches[WINDOW]["trials"] = [trial(60.0, holds=False, is_late=True), trial(60.0, holds=True)]
@@ -224,6 +224,19 @@ def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> N
     path.write_text(json.dumps({"parts": parts}), "utf-8")
     assert "| Transduce | 10 | 40 |" in page.filled(text, path)
     assert "they answer no more than this rate: LibreTranslate (9.0/s)." in page.filled(text, path)
+
+
+def test_a_result_that_is_missing_has_no_markdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["page"])
+    monkeypatch.setattr(page, "PAGE", tmp_path / "comparison.md")
+    monkeypatch.setattr(page, "RESULT", tmp_path / "http.json")
+    page.PAGE.write_text("<!-- figures: goals-intel -->\n<!-- end -->\n", "utf-8")
+    page.RESULT.write_text(json.dumps({"parts": parts}), "utf-8")
+    assert page.main() == 0
+    assert "Not measured" in page.PAGE.read_text("utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.md", "http.json", "http.md"]
 
 
 def test_a_committed_result_is_no_quick_run() -> None:

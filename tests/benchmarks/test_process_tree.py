@@ -13,6 +13,7 @@ import pytest
 from benchmarks.http import process_tree
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.server_process import Command
+from tests.api.processes import have_ended
 from tests.benchmarks.test_server_process import WITH_CHILD
 
 pytestmark = pytest.mark.server
@@ -21,7 +22,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The children do not end by themselves."""
+    """Shorten the wait for the children to end, because these do not end by themselves."""
     monkeypatch.setattr(process_tree, "CHILDREN_LIMIT_S", 0.2)
 
 
@@ -35,8 +36,8 @@ def test_the_children_of_a_dead_server_are_ended(command: Command, is_reaped: bo
     with ProcessTree(command) as tree:
         child = psutil.Process(int(tree.get("/")))
         kill(tree, is_reaped=is_reaped)
-        assert not has_ended(child)
-    assert has_ended(child)
+        assert not have_ended([child])
+    assert have_ended([child])
 
 
 def test_only_the_children_of_the_same_server_are_ended(command: Command) -> None:
@@ -44,7 +45,7 @@ def test_only_the_children_of_the_same_server_are_ended(command: Command) -> Non
         child = psutil.Process(int(other.get("/")))
         with ProcessTree(command) as tree:
             kill(tree, is_reaped=True)
-        assert not has_ended(child)
+        assert not have_ended([child])
         assert other.get("/") == str(child.pid).encode()
 
 
@@ -57,10 +58,6 @@ def test_the_figures_of_a_dead_server_are_an_error(
         kill(tree, is_reaped=is_reaped)
         with pytest.raises(psutil.NoSuchProcess):
             measure(tree)
-
-
-def has_ended(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def kill(tree: ProcessTree, *, is_reaped: bool) -> None:

@@ -1,4 +1,7 @@
-"""The benchmark that replaces a served model refuses two bundles that its answers could not tell apart."""
+"""The benchmark that replaces a served model refuses two bundles of one version.
+
+No answer would tell which of them gave it.
+"""
 
 from __future__ import annotations
 

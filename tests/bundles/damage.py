@@ -93,7 +93,7 @@ def set_weight(value: float) -> Change:
 
 
 def negate_rows(precision: str, ids: Sequence[int]) -> Change:
-    """A change of the sign of these subwords' weights in the tables of a variant: of inputs and of outputs."""
+    """A change that negates the weights of these subwords, in a variant's tables for inputs and for outputs."""
 
     def apply(bundle: Path) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,18 +92,6 @@ def prolong(bundle: Path) -> None:
     (bundle / SHORTLIST).write_bytes((bundle / SHORTLIST).read_bytes() + b"12")
 
 
-def forget_entry(bundle: Path) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
-    manifest["shortlist"] = None
-    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-
-
-def name_pair(bundle: Path) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
-    manifest["shortlist"]["pairs"] = [1]
-    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-
-
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda bundle: (bundle / SHORTLIST).write_bytes(b""), "empty"),
     "truncated": (cut, "truncated"),
@@ -119,8 +106,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "401 subwords, and the model has 400",
     ),
-    "no entry": (forget_entry, "both or neither"),
-    "no such pair": (name_pair, "from 0 to 0"),
+    "no entry": (set_field("shortlist", None), "both or neither"),
+    "no such pair": (set_field("shortlist.pairs", [1]), "from 0 to 0"),
 }
 
 
@@ -281,9 +268,7 @@ def test_a_server_uses_the_shortlist_unless_it_is_off(tiny: Path, bundle: Path, 
     assert listed != whole
     assert num_widened == 0
     strict = shutil.copytree(bundle, tmp_path / "bundle")
-    manifest = json.loads((strict / "manifest.json").read_text("utf-8"))
-    manifest["shortlist"]["min_log_probability"] = 0.0
-    (strict / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    set_field("shortlist.min_log_probability", 0.0)(strict)
     again, num_widened = served(strict)
     assert num_widened > 0
     assert again == whole

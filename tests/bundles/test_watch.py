@@ -1,6 +1,6 @@
 """The watch returns each bundle that is not served, after its files have stopped changing.
 
-It is returned again when the files of any bundle have changed.
+A bundle that is still not served is returned again when the files of any bundle have changed.
 """
 
 from __future__ import annotations
@@ -129,7 +129,10 @@ def test_a_bundle_that_could_not_be_served_is_returned_again_when_its_files_have
 def test_a_bundle_that_could_not_be_served_is_returned_again_when_another_one_has_changed(
     watch: Watch, folder: Path, tiny: Path
 ) -> None:
-    """A broken bundle keeps a new one away until it is removed, and so does a served one that is broken."""
+    """While any bundle is broken, the server does not start to serve a new one.
+
+    So the watch returns the new one again when the broken one is removed, or when a served one has changed.
+    """
     (folder / "bad").mkdir()
     (folder / "bad" / "manifest.json").write_text("{", "utf-8")
     copy_bundle(tiny / "bundle", folder / "b", name="b")

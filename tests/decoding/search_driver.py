@@ -57,7 +57,7 @@ def drive(
     num_candidates: int = 0,
     attention: Attention | None = None,
 ) -> list[list[Hypothesis]]:
-    """Run searches in a batch until they are done. Stored prefixes replace the cache. Returns each one's hypotheses.
+    """Run searches in a batch until all are done, and return the hypotheses of each. Stored prefixes replace the cache.
 
     Each step passes distributions or attention on only if a search wants them. languages: one model for each search.
     num_candidates: the least number of candidates of each step.

@@ -104,8 +104,8 @@ def running(
 ) -> Iterator[str]:
     """Run a proxy and yield its URL. Skips the test if the program is not installed.
 
-    upstream: the port of the server behind it. pair: the files of the certificate and of its key. changes: further ones
-    of the proxy's file.
+    upstream: the port of the server behind it. pair: the files of the certificate and of its key. changes: further
+    texts of the proxy's file, each with the text that replaces it.
     """
     if shutil.which(name, path=PATH) is None:
         pytest.skip(f"{name} is not installed")

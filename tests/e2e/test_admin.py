@@ -104,7 +104,7 @@ def test_reload_of_a_model_that_is_not_in_memory(
 def test_after_a_failed_reload_the_old_version_serves(
     on_demand: ServerProcess, bundles: Path, tiny_bundle: Path
 ) -> None:
-    """The budget is full, and no other model has been unused for longer."""
+    """The memory budget is full, and the reloaded model is the least recently used one."""
     with on_demand.client() as client:
         client.headers["authorization"] = "Bearer a key"
         assert post(client, "second").status_code == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
+from tests.bundles.copies import copy_bundle
 from tests.e2e.conftest import FORKED_SERVE
 from tests.forked import run_transduce
 
@@ -22,12 +22,8 @@ TEXT = "The station is near the old bridge."
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled model, and a copy of it with another name."""
     folder = tmp_path_factory.mktemp("bundles")
-    for name in ("first", "second"):
-        shutil.copytree(BUNDLED, folder / name)
-    file = folder / "second" / "manifest.json"
-    manifest = json.loads(file.read_text("utf-8"))
-    manifest["name"], manifest["version"] = "copy", "7"
-    file.write_text(json.dumps(manifest), "utf-8")
+    shutil.copytree(BUNDLED, folder / "first")
+    copy_bundle(BUNDLED, folder / "second", name="copy", version="7")
     return folder
 
 

@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from tests.deploy.monitoring import (
     scaler_expressions,
 )
 from tests.deploy.promql import read_expression
+from tests.deploy.proxies import TAKEN
 from tests.e2e.conftest import FORKED_SERVE
+from transduce.local_server import free_port
 
 Json = dict[str, Any]
 KEY = "the-key-of-the-tests"  # its limits are far above what the tests use
@@ -138,29 +141,27 @@ class Prometheus:
             }
         ]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(document), "utf-8")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        address = f"127.0.0.1:{free_port()}"
         self._client = httpx.Client(
-            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=HANG_TIMEOUT_S
+            base_url=f"http://{address}", trust_env=False, verify=NO_CERTIFICATES, timeout=HANG_TIMEOUT_S
         )
-        self._log = (folder / "log").open("wb")
-        self._process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        self._log = folder / "log"
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    program,
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.listen-address={address}",
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._client.close()
-        self._log.close()
 
     def get(self, path: str, **parameters: str) -> Json:
         answer = self._client.get(f"/api/v1/{path}", params=parameters)
@@ -176,7 +177,22 @@ class Prometheus:
 
     def wait_for(self, expression: str) -> None:
         """Wait until a query has a result."""
-        self._wait(lambda: self._is_ready() and bool(self.query(expression)), expression)
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while not self.query(expression):
+            assert time.monotonic() < until, f"{expression}\n{self._log.read_text('utf-8')}"
+            time.sleep(0.2)
+
+    def starts(self) -> bool:
+        """Wait until it answers queries. Returns False if another process has taken its port meanwhile."""
+        until = time.monotonic() + HANG_TIMEOUT_S
+        while not self._is_ready():
+            has_ended, log = self._process.poll() is not None, self._log.read_text("utf-8")
+            if has_ended and TAKEN in log.lower():
+                return False
+            assert not has_ended, log
+            assert time.monotonic() < until, log
+            time.sleep(0.2)
+        return True
 
     def _is_ready(self) -> bool:
         """Whether it answers queries. While it starts, it does not listen or answers 503."""
@@ -185,28 +201,32 @@ class Prometheus:
         except httpx.TransportError:
             return False
 
-    def _wait(self, is_done: Callable[[], bool], name: str) -> None:
-        until = time.monotonic() + HANG_TIMEOUT_S
-        while not is_done():
-            assert self._process.poll() is None
-            assert time.monotonic() < until, name
-            time.sleep(0.2)
+
+@contextmanager
+def running(folder: Path, target: str) -> Iterator[Prometheus]:
+    """Run Prometheus, and yield it when it answers. Skips the test if the program is not installed.
+
+    folder, target: as for `Prometheus`.
+    """
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not here: install Debian's package prometheus")
+    is_started = False
+    while not is_started:
+        with closing(Prometheus(program, folder, target)) as process:
+            is_started = process.starts()
+            if is_started:
+                yield process
 
 
 @pytest.fixture(scope="module")
 def prometheus(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not here: install Debian's package prometheus")
-    process = Prometheus(program, tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{server.port}")
-    try:
+    with running(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{server.port}") as process:
         process.wait_for('up{job="transduce"} == 1')
         with client_of(server) as client:
             use(client)
         process.wait_for("count_over_time(transduce_ready[1m]) >= 3")
         yield process
-    finally:
-        process.close()
 
 
 def test_prometheus_evaluates_the_dashboard_and_the_autoscalers(prometheus: Prometheus) -> None:
@@ -228,3 +248,15 @@ def test_prometheus_evaluates_the_alerts_and_none_fires(prometheus: Prometheus) 
         time.sleep(0.2)
     states = {rule["name"]: (rule["health"], rule["state"]) for rule in rules}
     assert states == {rule["alert"]: ("ok", "inactive") for rule in alerts()}
+
+
+def test_a_prometheus_whose_port_is_taken_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ports = [taken.getsockname()[1], free_port()]
+        monkeypatch.setattr("tests.e2e.test_prometheus.free_port", lambda: ports.pop(0))
+        with running(tmp_path, "127.0.0.1:1") as prometheus:
+            assert prometheus.query("vector(1)")
+        assert not ports

@@ -36,7 +36,10 @@ def translated(url: str, folder: Path, name: str, data: bytes, source: str = "en
 
 @pytest.mark.parametrize("file_format", FileFormat)
 def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None:
-    """The output is another file with as many units or, in HTML, the same tags. A translated entry of PO is no unit."""
+    """The output differs from the input, and has as many units or, in HTML, the same tags.
+
+    In PO, a translated entry is no unit, so the output has fewer units.
+    """
     data = SAMPLES[file_format]
     out = translated(url, tmp_path, f"a.{file_format}", data)
     before, after = read_file(data, file_format), read_file(out, file_format)

@@ -1,4 +1,4 @@
-"""The comparison of two checkouts: it starts each checkout's own program and counts both in the same turns."""
+"""The comparison of two checkouts: it starts each checkout's own program, and each turn measures both."""
 
 from __future__ import annotations
 

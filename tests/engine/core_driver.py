@@ -80,7 +80,7 @@ class CoreDriver:
 
 @lru_cache(maxsize=64)
 def deadline_of(engine: abc.Hashable, request_id: str, timeout_s: float) -> float:
-    """The deadline of all sentences of a request; timeout_s: from its first sentence on."""
+    """The deadline of all sentences of a request: timeout_s seconds after the first call for that request."""
     return time.monotonic() + timeout_s
 
 

@@ -24,7 +24,8 @@ from tests.engine.fake_runner import EOS, LIMITS
 
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 STEP_S = 0.01
-# Seconds to decode the longest sentence that is assumed of a text before its segmentation, at one step a token.
+# Seconds to decode a sentence of USUAL_SENTENCE_TOKENS at one step a token. Until a text is segmented, its longest
+# sentence is assumed to have at most this length.
 DECODE_TIME_S = USUAL_SENTENCE_TOKENS * STEP_S
 
 
@@ -196,7 +197,9 @@ def test_a_request_that_would_be_late_is_refused_with_retry_after() -> None:
     assert refusal.is_foreseen
     assert refusal.retry_after_s == pytest.approx(wait_s * DEADLINE_MARGIN - 2.0)
     slightly_late = driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01)
-    assert driver.refusal(slightly_late).retry_after_s == pytest.approx(5.0), "when the queue is empty"
+    assert driver.refusal(slightly_late).retry_after_s == pytest.approx(5.0), (
+        "the time until the queue is empty"
+    )
     driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN + 0.01).__enter__()
     driver.reservation(1, 64).__enter__()  # without a deadline it is accepted
     for reservation in held[:460]:

@@ -11,7 +11,6 @@ import pytest
 from app.decoding.options import DecodingOptions, EarlyStop
 from app.engine.sequence import SequenceResult
 from app.errors import EngineFailure
-from app.runtime import native
 from app.runtime.beams import BeamOutcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from tests.engine.beam_runner import BEAM_LIMITS, BeamRunner
@@ -25,12 +24,11 @@ from tests.engine.core_driver import (
 )
 from tests.engine.fake_runner import EOS, LoopingRunner, attention
 from tests.engine.test_options import random_options, random_source
+from tests.native_kernels import NEEDS_NATIVE
 
 BEAM = DecodingOptions(beam_size=4, max_target_length=12)
 
-pytestmark = pytest.mark.skipif(
-    native.library_path() is None or not native.is_supported(), reason="no native kernels here"
-)
+pytestmark = NEEDS_NATIVE
 
 
 def random_job(rng: random.Random) -> tuple[list[int], DecodingOptions]:

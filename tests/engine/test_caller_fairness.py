@@ -12,11 +12,11 @@ from app.engine.caller_fairness import DECAY_S, MAX_PAUSE_RATIO, TOLERANCE_S, Ca
 from app.engine.messages import Join
 from app.engine.sequence import Status
 from app.engine.stats import StepStats
-from app.runtime import native
 from app.runtime.interface import FREE_ROW_ID, Limits, StepInput, StepOutput
 from tests.engine.beam_runner import BeamRunner
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+from tests.native_kernels import NEEDS_NATIVE
 
 STEP_S, ROW_S = 0.001, 0.001
 FAIR_LIMITS = replace(
@@ -26,10 +26,6 @@ GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
 # The host, not the runner, takes every step of a search with these options.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
-
-NEEDS_NATIVE = pytest.mark.skipif(
-    native.library_path() is None or not native.is_supported(), reason="no native kernels here"
-)
 
 
 class TimedRunner(FakeRunner):

@@ -95,7 +95,10 @@ def test_prioritized_requests_of_a_caller_do_not_delay_another_caller() -> None:
 
 
 def test_requests_that_share_an_id_take_turns() -> None:
-    """A client may give all requests of a fan-out one id."""
+    """A client may give many requests one id. Their deadlines tell these requests apart.
+
+    `Join` makes two more requests wait for one sentence each, the last two of the request with eight sentences.
+    """
     driver = CoreDriver(FakeRunner(Limits(1, 16, 8, 64, BOS, EOS)))
     long = [driver.submit([10 + number, EOS], NARROW, deadline=1e8) for number in range(8)]
     short = driver.submit([9, EOS], NARROW, deadline=2e8)
@@ -179,9 +182,9 @@ def test_a_retry_is_served_before_requests_that_wait() -> None:
 def test_the_wait_in_steps_is_bounded(seed: int) -> None:
     """The wait is at most (W // floor(R / B) + 1) * (T + 1) + W + 1 steps, where W = i * r * c - 1.
 
-    R: rows. B: the widest beam. T: the longest target. W: the most sentences taken before this one, with i, r and c as
-    above; r is 1 here.
-    Sentences keep arriving meanwhile.
+    R: rows. B: the widest beam. T: the longest target. W: the maximum number of sentences taken before this one, which
+    is the i-th sentence of its request. c: callers that wait. r: requests of this sentence's caller, here 1. Sentences
+    keep arriving meanwhile.
     """
     rng = random.Random(seed)
     num_rows, widest, longest = 10, 4, 6

@@ -57,7 +57,10 @@ class FailingRunner(FakeRunner):
 
 
 class BadShortlistRunner(FakeRunner):
-    """All results among the shortlist are bad, and the first call that lifts a restriction fails."""
+    """Every result with a shortlist is bad, so its sentence is decoded again with the whole vocabulary.
+
+    The first call that lifts the restriction to a shortlist fails.
+    """
 
     def __init__(self) -> None:
         super().__init__(replace(LIMITS, num_shortlists=1, min_log_probability=9.0), eos_bonus=-30.0)
@@ -141,7 +144,10 @@ def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
 
 
 def test_a_failure_after_a_second_attempt_withdraws_the_sent_tokens() -> None:
-    """The third attempt has one token when its tokens are first taken, and so had the first one."""
+    """The first attempt has sent one token, and the third one has one token when its tokens are first read.
+
+    So the number of tokens does not show that the sent token must be replaced.
+    """
     runner = BadShortlistRunner()
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=1, max_target_length=1, shortlist=0)

@@ -105,7 +105,7 @@ class Scenario:
 
     async def started(self, outcome: Worker | Exception) -> None:
         """Complete the last start."""
-        await asyncio.sleep(0)  # the task begins it
+        await asyncio.sleep(0)  # lets the supervisor's task begin it
         if isinstance(outcome, Exception):
             self.starts[-1].set_exception(outcome)
         else:

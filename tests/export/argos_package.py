@@ -79,7 +79,8 @@ def write_argos(
 ) -> Any:
     """Write a package. Returns CTranslate2's translator of it.
 
-    is_bpe: with a BPE model, and a vocabulary that lacks its pieces which do not occur in the training data.
+    is_bpe: with a BPE model. The vocabulary then has only special tokens, single characters, and those pieces
+    that occur in the training data.
     """
     folder.mkdir(parents=True)
     sentences = [text for pair in pairs() for text in (pair.source, pair.target)]

@@ -54,7 +54,7 @@ class FirefoxModel:
     def __init__(self, *, has_two: bool = False, bits: int = 8, byte_fallback: bool = False) -> None:
         """has_two: whether sources and targets have vocabularies and embeddings of their own. bits: 8, 16 or 32.
 
-        byte_fallback: whether the only SentencePiece model has all bytes, as those of newer models.
+        byte_fallback: whether the SentencePiece model of a single vocabulary has all bytes, as in newer Firefox models.
         """
         source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]

@@ -64,12 +64,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
         self.known.requests.append(path)
         listing = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(?:revision|tree)/([^/]+)", path)
@@ -84,7 +78,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif found[1] in self.known.gated and self.headers["Authorization"] != f"Bearer {TOKEN}":
             self._send(403, b"{}", {"X-Error-Code": "GatedRepo"})
         else:
-            self._send_file(self.known.models[found[1]] / found[3], with_body=with_body)
+            self._send_file(self.known.models[found[1]] / found[3])
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _listing(self, name: str, *, is_tree: bool) -> object:
         folder = self.known.models[name]
@@ -97,8 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
             for each, path in zip(names, files, strict=True)
         ]
 
-    def _send_file(self, path: Path, *, with_body: bool) -> None:
-        if with_body:
+    def _send_file(self, path: Path) -> None:
+        if self.command != "HEAD":
             self.known.fetched.append(path.name)
         self._send(200, path.read_bytes(), {"ETag": f'"{_hash_of(path)}"', "X-Repo-Commit": COMMIT})
 

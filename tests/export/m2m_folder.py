@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -14,6 +13,7 @@ import torch
 
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from model.m2m_vocabulary import LANGUAGES, NUM_MADE_UP, read_vocabulary
+from tests.export.marian_folder import sentencepiece_model
 from tests.model.sentences import pairs
 
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
@@ -24,17 +24,8 @@ NLLB_LANGUAGES = ("ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hant")
 
 def bpe_model(vocab_size: int, *, byte_fallback: bool = False) -> bytes:
     """A BPE model with SentencePiece's default normalisation, as both kinds have."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text for pair in pairs() for text in (pair.source, pair.target)]),
-        model_writer=written,
-        model_type="bpe",
-        vocab_size=vocab_size,
-        byte_fallback=byte_fallback,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return written.getvalue()
+    texts = [text for pair in pairs() for text in (pair.source, pair.target)]
+    return sentencepiece_model(texts, vocab_size, "bpe", byte_fallback=byte_fallback)
 
 
 def pieces_of(folder: Path) -> list[str]:

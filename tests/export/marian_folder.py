@@ -157,7 +157,7 @@ def write_npz(folder: Path, output: Path, *, is_old: bool = False) -> None:
 
     They are an .npz, vocabularies in YAML, the .spm, and decoder.yml as in a release of OPUS-MT.
 
-    is_old: store an output matrix of its own as Marian did before 2019.
+    is_old: if the output matrix is not tied to the embeddings, store it as Marian did before 2019.
     """
     config = json.loads((folder / "config.json").read_text("utf-8"))
     search = json.loads((folder / "generation_config.json").read_text("utf-8"))

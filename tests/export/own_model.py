@@ -1,7 +1,11 @@
-"""A checkpoint of a tiny trained model of our own architecture, with byte fallback, placeholder symbols and tags."""
+"""A tiny trained model of our own architecture as a checkpoint, and our search, to compare with other projects.
+
+The checkpoint has byte fallback, placeholder symbols and tags.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,15 @@ import torch.nn.functional as F
 from app.text.tokenizer import Tokenizer
 from model.checkpoint import Saved, save
 from model.config import BOS_ID, preset
-from model.search import pad
+from model.search import beam_search, greedy_search, pad
 from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 from tests.model.sentences import pairs
 
 TAG, OTHER_TAG = ">>de<<", ">>en<<"
 MAX_LENGTH, NUM_STEPS = 64, 150
+# The maximum number of subwords of a translation by `reference_search`.
+MAX_TARGET_LENGTH = 50
 EMOJI = "\U0001f642"
 
 
@@ -49,3 +55,17 @@ def write_own_checkpoint(folder: Path, **changes: Any) -> Transformer:
         tokenizer_file,
     )
     return model.eval()
+
+
+def reference_search(
+    model: Transformer, sources: Sequence[tuple[int, ...]], beam_size: int, alpha: float
+) -> list[tuple[int, ...]]:
+    """The ids of our reference search, which divides by length^alpha."""
+    options: dict[str, Any] = {
+        "max_target_length": MAX_TARGET_LENGTH,
+        "alpha": alpha,
+        "formula": "power",
+    }
+    if beam_size == 1:
+        return [greedy_search(model, source, **options).ids for source in sources]
+    return [beam_search(model, source, beam_size=beam_size, **options)[0].ids for source in sources]

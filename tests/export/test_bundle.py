@@ -28,7 +28,7 @@ from export.output_folder import ExportError, replace_folder
 from export.portable import read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
 from model.transformer import Transformer
-from tests.export.tiny import bundle_request, random_model, write_checkpoint
+from tests.export.tiny import bundle_request, names, random_model, write_checkpoint
 from tests.forked import start_fork
 
 MARK = "a file that no bundle has"
@@ -40,10 +40,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_contents_of_a_bundle(tiny: Path) -> None:
@@ -119,7 +115,7 @@ def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
     }
     size = (tiny / "bundle" / "int8" / "weights.bin").stat().st_size
     assert all(int(offset) + int(length) <= size for found in places.values() for offset, length in found)
-    # Not shared: the output's table, which `decoder` has transposed, its scales, and the embedding's, of another shape.
+    # Not shared: the output table (transposed in `decoder`), its scales, and the embedding's scales (of another shape).
     assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 
@@ -302,9 +298,6 @@ def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> 
 
 
 def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
-    # The files of a killed export have no effect.
-    (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
-    (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
     alignment = Alignment(layer=1, heads=(1,))
     write_bundle(tiny / "checkpoint", own_bundle, replace(ONLY_INT8, alignment=alignment))
     manifest = load_bundle(own_bundle).manifest

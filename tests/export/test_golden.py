@@ -62,7 +62,7 @@ def test_sentences_that_the_vocabulary_cannot_encode_are_left_out(tmp_path: Path
     ("max_length", "more", "option"),
     [(MAX_LENGTH, ("--max-source-length", "2"), "--max-source-length"), (2, (), "--max-length")],
 )
-def test_an_export_whose_limit_no_golden_sentence_has_names_the_option(
+def test_an_export_without_a_golden_sentence_within_its_limit_names_the_option(
     max_length: int, more: tuple[str, ...], option: str, tmp_path: Path
 ) -> None:
     checkpoint = write_checkpoint(tmp_path, random_model(max_length=max_length))

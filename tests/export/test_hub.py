@@ -206,7 +206,7 @@ def test_names_of_the_hub_are_known(name: str) -> None:
 @pytest.mark.parametrize(
     "path", ["models/of/mine", f"./{NAME}", f"{NAME}/", f"../{NAME}", f"/{NAME}"], ids=repr
 )
-def test_a_path_that_is_neither_is_an_error(path: str, run: Run, hub: Hub) -> None:
+def test_a_path_that_is_no_folder_and_no_name_of_the_hub_is_an_error(path: str, run: Run, hub: Hub) -> None:
     expected = f"{path} does not exist, and is no name on the hub, such as Helsinki-NLP/opus-mt-en-de"
     assert last_line(run(path)) == expected
     assert hub.requests == []

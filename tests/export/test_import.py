@@ -143,7 +143,8 @@ def test_translations_are_those_of_transformers(
     runner = load_runner(bundle, precision="fp32", device="cpu", kernels=kernels, num_rows=64, num_threads=1)
     found = translate_ids(runner, [tokenizer.encode(text).ids for text in SENTENCES], options)
     reference = generated(marian, folder, tokenizer, beam_size)
-    # If no hypothesis ends, the two searches differ: only `transformers` counts the last end token.
+    # If no hypothesis ends before the limit, the two searches differ: `transformers` counts the end token as one of
+    # max_new_tokens, and max_target_length does not count it.
     ended = {
         text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_NEW_TOKENS - 1
     }
@@ -208,7 +209,7 @@ def test_a_model_of_several_targets_has_a_pair_for_each(tmp_path: Path, has_targ
     theirs = tokenizer_of(tmp_path / "opus-mt-en-gmw")(">>nld<< Anna sees").input_ids
     converted = IdMap(tmp_path / "opus-mt-en-gmw", tokenizer).to_bundle(theirs)
     assert tokenizer.encode_tagged("Anna sees", ">>nld<<").ids == converted
-    assert tokenizer.id_of(">>nld<<") not in tokenizer.encode(">>nld<< Anna").ids, "no text holds a tag"
+    assert tokenizer.id_of(">>nld<<") not in tokenizer.encode(">>nld<< Anna").ids, "a tag in a text is text"
 
 
 def test_the_manifest_has_the_models_own_search(bundle: Bundle) -> None:
@@ -303,6 +304,8 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         ("encoder_layers", None, "encoder_layers of config.json is missing or no whole number"),
         ("encoder_layers", 20_000, "encoder_layers of config.json is 20000; it must be from 1 to 1000"),
         ("d_model", True, "d_model of config.json is missing or no whole number"),
+        ("d_model", 2, "d_model of config.json is 2; it must be from 4 to 100000"),
+        ("d_model", 63, "d_model of config.json is 63; it must be even"),
         ("encoder_ffn_dim", 0, "encoder_ffn_dim of config.json is 0; it must be from 1 to 1000000"),
         ("pad_token_id", -1, "pad_token_id of config.json is -1; it must be from 0 to 9999999"),
         ("decoder_vocab_size", "many", "decoder_vocab_size of config.json is no whole number"),

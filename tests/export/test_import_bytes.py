@@ -44,7 +44,7 @@ UNKNOWN = [
         "\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d\u2603"
     ),
 ]
-# As `app.text.blocks` replaces a protected span.
+# A character that `app.text.blocks` puts in the place of a protected span.
 PLACEHOLDER = "\U000f0000"
 
 
@@ -173,7 +173,10 @@ def test_a_model_of_many_languages_reads_bytes(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("missing", ["target", "one byte", "symbols", ""])
 def test_both_sides_need_byte_fallback_and_a_row_for_each_byte(tmp_path: Path, missing: str) -> None:
-    """Our own models have all bytes. They learn to copy the placeholder symbols, which are in their vocabularies."""
+    """Our own models have all bytes, too, but they do not spell unknown characters.
+
+    They learn to copy the placeholder symbols, which are in their vocabularies.
+    """
     protos = []
     for side in ("source", "target"):
         has_bytes, texts = side != missing, [getattr(pair, side) for pair in pairs()]
@@ -188,7 +191,8 @@ def test_both_sides_need_byte_fallback_and_a_row_for_each_byte(tmp_path: Path, m
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     is_spelled = can_spell(protos, [vocabulary, vocabulary])
     assert is_spelled == (missing == "")
-    # `transduce export --to` writes the symbols of an imported model. A second import gives the same ids.
+    # `transduce export --to` also writes the placeholder symbols, which the foreign vocabulary lacks. `can_spell` must
+    # give the same result for the second import.
     order = piece_order(vocabulary)
     content = reordered(protos[0], order, vocabulary, spells_unknown=is_spelled)
     (tmp_path / "again").write_bytes(content)

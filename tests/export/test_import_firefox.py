@@ -49,7 +49,7 @@ SENTENCES = [pair.source for pair in pairs()][::20]
 def our_ids(model: FirefoxModel, read: ImportedModel, folder: Path) -> tuple[dict[int, int], dict[int, int]]:
     """Our id of each of Marian's ids, for sources and for targets.
 
-    Marian's <unk> is our first placeholder, which has its row.
+    Our id of Marian's <unk> is that of the first placeholder symbol, which has the row of <unk>.
     """
     found = []
     for proto, spm in ((model.models[0], read.source_spm), (model.models[-1], read.target_spm)):

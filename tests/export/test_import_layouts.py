@@ -111,7 +111,10 @@ def test_marians_own_files_are_the_same_model_with_marians_own_positions(
 
 
 def test_no_translation_has_a_made_up_piece_of_a_smaller_target_vocabulary() -> None:
-    """Marian's own files may have one. `transformers` has no model with fewer target than source pieces."""
+    """The import fills up the smaller vocabulary with made-up pieces (`filled` in model/imported.py).
+
+    Only Marian's own files may have a smaller target vocabulary. No model of `transformers` has one.
+    """
     vocabulary = {"</s>": 0, "<unk>": 1, "a": 2, "b": 3, "<pad>": 4}
     bias = masked_bias(torch.zeros(len(FIRST) + 5), vocabulary)
     assert bias[len(FIRST) :].tolist() == [0, 0, NEVER, NEVER, NEVER]
@@ -134,7 +137,7 @@ def generated(folder: Path) -> list[list[str]]:
         min_new_tokens=NUM_SUBWORDS,
         bad_words_ids=[[model.config.decoder_start_token_id]],
     )
-    # Not the tokenizer's own conversion, which takes the source's padding for the target's piece of that id.
+    # The tokenizer's own conversion is wrong for one id: it gives the source's padding instead of the target's piece.
     vocabulary = json.loads((folder / "target_vocab.json").read_text("utf-8"))
     pieces = {identity: piece for piece, identity in vocabulary.items()}
     pieces[vocabulary["<unk>"]] = PLACEHOLDER_SYMBOLS[0]
@@ -259,7 +262,7 @@ def test_a_shared_table_may_be_stored_under_any_of_its_names(
 @pytest.mark.parametrize("is_shared", [True, False])
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_tables_that_save_model_left_out_are_found(tmp_path: Path, is_shared: bool, is_tied: bool) -> None:
-    """It keeps the alphabetically first name of each group of weights that are the same."""
+    """`save_model` keeps the alphabetically first name of each group of weights that are the same."""
     model = write_marian(tmp_path, has_target_vocabulary=not is_shared, tie_word_embeddings=is_tied)
     target = model.get_decoder().embed_tokens
     if is_shared:

@@ -17,7 +17,7 @@ from export.verify import VerifyOptions, verify
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
 from tests.export.m2m_folder import MAX_LENGTH, change, ids_of, tokenizer_of, write_nllb
-from tests.export.tiny import recorded_sources, verify_few_sentences
+from tests.export.tiny import recorded_translations, verify_few_sentences
 from tests.model.sentences import pairs
 from transduce.cli import main
 
@@ -73,11 +73,12 @@ def test_a_source_that_is_cut_keeps_its_end_token_and_language(
 ) -> None:
     (tmp_path / "made.tsv").write_text(f"{SENTENCES[0]}\tx\n{' '.join(SENTENCES)}\tx\n", "utf-8")
     verify_few_sentences(monkeypatch)
-    translated = recorded_sources(monkeypatch)
+    translated = recorded_translations(monkeypatch)
     verify(bundle, VerifyOptions(data=(str(tmp_path / "made.tsv"),), beam_size=1))
     source, _ = load_tokenizers(load_bundle(bundle))
     short, long = (source.encode_tagged(text, "eng_Latn").ids for text in (SENTENCES[0], " ".join(SENTENCES)))
-    assert translated["made, en to de fp32"] == [short, (*long[: MAX_LENGTH - 2], *long[-2:])]
+    sources = [source for source, _ in translated["made, en to de fp32"]]
+    assert sources == [short, (*long[: MAX_LENGTH - 2], *long[-2:])]
 
 
 def test_the_card_names_the_kind_of_the_model(bundle: Path) -> None:

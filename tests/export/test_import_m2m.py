@@ -171,7 +171,8 @@ def test_translations_are_those_of_transformers(
     both = [source for source in sources for _ in starts]
     found = translate_ids(runner, both, options, starts=starts * len(sources))[::2]
     reference = [ids for ids, _ in imported.generated(target, beam_size)]
-    # If no hypothesis ends, the two searches differ: only `transformers` counts the last end token.
+    # If no hypothesis ends before the limit, the two searches differ: `transformers` counts the end token as one of
+    # max_new_tokens, and max_target_length does not count it.
     ended = {text: ids for text, ids in zip(SENTENCES, reference, strict=True) if len(ids) < MAX_SUBWORDS - 1}
     assert ended == {text: ids for text, ids in zip(SENTENCES, found, strict=True) if text in ended}
     assert len(set(ended.values())) > len(SENTENCES) / 4, "the translations are too similar for a comparison"
@@ -313,7 +314,7 @@ def test_named_pairs_are_the_only_ones(
         (("--source", "en"), "name --source and --target together"),
         (("--source", "en", "--target", "de", "--languages", "en,de"), "name --source and --target together"),
         (("--source", "en", "--target", "en"), "--target en is the source"),
-        (("--source", "en", "--target", "de", "--target", "de"), "--target: de is there 2 times"),
+        (("--source", "en", "--target", "de", "--target", "de"), "--target: de is named 2 times"),
         (("--source", "en", "--target", "de=deu_Latn"), "the model's languages have no tags"),
     ],
 )

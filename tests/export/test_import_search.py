@@ -56,7 +56,7 @@ def test_a_wrong_beam_size_or_length_penalty_is_refused(
 def test_the_configuration_of_the_search_replaces_that_of_older_models(
     tmp_path: Path, write: Callable[[Path], Any], read: Callable[[Path], Any]
 ) -> None:
-    """`transformers` ignores config.json wholly, and so do the notes of the import."""
+    """`transformers` then ignores all search options of config.json, and so do the notes of the import."""
     theirs = write(tmp_path)
     older = {"num_beams": 6, "length_penalty": 0.5, "no_repeat_ngram_size": 3}
     change(tmp_path / "config.json", partial(_update, older))

@@ -14,14 +14,10 @@ from export.cli import run_export
 from export.output_folder import ExportError, check_output, replace_folder
 from export.portable import write_new_folder
 from export.shortlist import make_table
-from tests.export.tiny import bundle_request, export_arguments
+from tests.export.tiny import bundle_request, export_arguments, names
 from transduce.cli import main
 
 SMALL = replace(bundle_request(), precisions=("fp32",))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.seconds
@@ -95,14 +91,48 @@ def test_a_current_folder_that_is_removed_is_an_error(
         check_output(Path("new"))
 
 
-def test_a_link_that_an_earlier_failure_left_is_removed(tmp_path: Path) -> None:
-    for name in ("new", "bundle", "linked"):
+def test_a_replacement_leaves_other_hidden_folders(tmp_path: Path) -> None:
+    for name in ("new", "bundle", ".bundle.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    (tmp_path / ".bundle.old").symlink_to(tmp_path / "linked")
     replace_folder(tmp_path / "new", tmp_path / "bundle")
-    assert names(tmp_path) == ["bundle", "linked"]
-    assert (names(tmp_path / "bundle"), names(tmp_path / "linked")) == (["new"], ["linked"])
+    assert names(tmp_path) == [".bundle.old", "bundle"]
+    assert (names(tmp_path / "bundle"), names(tmp_path / ".bundle.old")) == (["new"], [".bundle.old"])
+
+
+@pytest.mark.seconds
+def test_exports_to_one_bundle_at_the_same_time_are_both_complete(tiny: Path, tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def export_too(stage: str) -> None:
+        if stage == "checking":
+            bundle = write_bundle(tiny / "checkpoint", tmp_path / "out", replace(SMALL, version="2"))
+            found.append(bundle.manifest.version)
+
+    bundle = write_bundle(tiny / "checkpoint", tmp_path / "out", SMALL, on_progress=export_too)
+    assert (found, bundle.manifest.version) == (["2"], "1")
+    assert names(tmp_path) == ["out"]
+
+
+def test_exports_to_one_new_folder_at_the_same_time_are_both_complete(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "first").touch()
+        write_new_folder(tmp_path / "out", Path.mkdir)
+
+    write_new_folder(tmp_path / "out", write)
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["first"]
+
+
+def test_another_format_is_readable_for_everyone(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        folder.mkdir(0o700)
+        (folder / "file").touch(0o600)
+
+    write_new_folder(tmp_path / "out", write)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "out", tmp_path / "out" / "file")]
+    assert modes == [0o755, 0o644]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +146,7 @@ def test_a_link_that_an_earlier_failure_left_is_removed(tmp_path: Path) -> None:
         (replace(SMALL, more_targets=(("f", ">>f<<"),)), "--target: 'f' is no BCP 47 tag"),
         (
             replace(SMALL, more_targets=(("de", ">>x<<"),)),
-            "--target: de is there 2 times; name the script, such as sr-Latn",
+            "--target: de is named 2 times; name the script, such as sr-Latn",
         ),
         (replace(SMALL, source="de", reverse_tag=">>x<<"), "language_pairs: de to de is there 2 times"),
     ],
@@ -137,10 +167,13 @@ def test_names_are_checked_before_the_model_is_read(
         (("--output", "out", "--target", "german=>>de<<"), "--target: 'german' is no BCP 47 tag"),
         (
             ("--output", "out", *("--target", "sr=>>srp_Cyrl<<", "--target", "sr=>>srp_Latn<<")),
-            "--target: sr is there 2 times; name the script, such as sr-Latn",
+            "--target: sr is named 2 times; name the script, such as sr-Latn",
         ),
         (("--output", "out", "--name", "My"), "--name: 'My' is not of 1 to 64 lower-case letters"),
-        (("--output", "out"), "--name is needed: 'mein modell', of MODEL, is not of 1 to 64 lower-case"),
+        (
+            ("--output", "out"),
+            "--name is needed: MODEL gives 'mein modell', which is not of 1 to 64 lower-case",
+        ),
     ],
 )
 def test_an_import_checks_names_and_output_first(

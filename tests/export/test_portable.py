@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,18 @@ from model.ctranslate2_binary import read_variables
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import ImportedModel
 from model.marian import marian_positions, read_marian
-from model.search import beam_search, greedy_search, pad
+from model.search import pad
 from model.transformer import Transformer
 from tests.export.marian_folder import write_marian
-from tests.export.own_model import EMOJI, MAX_LENGTH, OTHER_TAG, TAG, write_own_checkpoint
+from tests.export.own_model import (
+    EMOJI,
+    MAX_LENGTH,
+    MAX_TARGET_LENGTH,
+    OTHER_TAG,
+    TAG,
+    reference_search,
+    write_own_checkpoint,
+)
 from tests.export.tiny import random_model, write_checkpoint
 from tests.model.sentences import pairs
 from transduce.cli import main
@@ -34,7 +41,6 @@ pytestmark = pytest.mark.training
 transformers: Any = import_module("transformers")
 ctranslate2: Any = import_module("ctranslate2")
 SENTENCES = [pair.source for pair in pairs()][::12]
-MAX_TARGET_LENGTH = 40
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 
 
@@ -77,20 +83,6 @@ def exported(checkpoint: Path, to: str) -> Path:
     return output
 
 
-def searched(
-    model: Transformer, sources: Sequence[tuple[int, ...]], beam_size: int, alpha: float
-) -> list[tuple[int, ...]]:
-    """The ids of our reference search, which divides by length^alpha."""
-    options: dict[str, Any] = {
-        "max_target_length": MAX_TARGET_LENGTH,
-        "alpha": alpha,
-        "formula": "power",
-    }
-    if beam_size == 1:
-        return [greedy_search(model, source, **options).ids for source in sources]
-    return [beam_search(model, source, beam_size=beam_size, **options)[0].ids for source in sources]
-
-
 def loaded(folder: Path) -> Any:
     """The model that `transformers` chooses for a folder."""
     found, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
@@ -128,7 +120,7 @@ def test_translations_of_transformers_are_ours(
         tuple(identity for identity in row if identity not in (PAD_ID, BOS_ID, EOS_ID))
         for row in rows.tolist()
     ]
-    assert found == searched(model, sources, beam_size, 1.0)
+    assert found == reference_search(model, sources, beam_size, 1.0)
     assert len(set(found)) > len(sources) / 3, "the translations are too similar for a comparison"
 
 
@@ -167,7 +159,7 @@ def test_translations_of_ctranslate2_are_ours(
         max_decoding_length=MAX_TARGET_LENGTH + 1,
     )
     found = [tuple(pieces.index(piece) for piece in result.hypotheses[0]) for result in results]
-    assert found == searched(model, sources, beam_size, 0.0)
+    assert found == reference_search(model, sources, beam_size, 0.0)
 
 
 def test_model_bin_has_the_variables_of_ctranslate2s_own_converter(

@@ -13,15 +13,15 @@ import torch
 from app.text.tokenizer import Tokenizer
 from model.checkpoint import load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.search import beam_search, greedy_search, pad
+from model.search import pad
 from model.transformer import Transformer
+from tests.export.own_model import MAX_TARGET_LENGTH, reference_search
 from transduce.cli import main
 
 pytestmark = [pytest.mark.training, pytest.mark.slow]
 transformers: Any = import_module("transformers")
 ctranslate2: Any = import_module("ctranslate2")
 BUNDLE = Path(__file__).parents[2] / "bundles" / "en-de"
-MAX_TARGET_LENGTH = 50
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +58,6 @@ def exported(to: str, output: Path) -> Path:
     return output
 
 
-def searched(model: Transformer, sources: list[tuple[int, ...]], beam_size: int, alpha: float) -> list[Any]:
-    """The ids of the reference search."""
-    options: dict[str, Any] = {
-        "max_target_length": MAX_TARGET_LENGTH,
-        "alpha": alpha,
-        "formula": "power",
-    }
-    if beam_size == 1:
-        return [greedy_search(model, source, **options).ids for source in sources]
-    return [beam_search(model, source, beam_size=beam_size, **options)[0].ids for source in sources]
-
-
 def test_transformers_translates_as_the_bundled_model_does(
     model: Transformer, texts: list[tuple[str, str]], sources: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
@@ -90,7 +78,7 @@ def test_transformers_translates_as_the_bundled_model_does(
             length_penalty=1.0,
         )
         found = [tuple(one for one in row if one not in (PAD_ID, BOS_ID, EOS_ID)) for row in rows.tolist()]
-        assert found == searched(model, sources, beam_size, 1.0)
+        assert found == reference_search(model, sources, beam_size, 1.0)
     # Any targets will do: these are translations of other sources.
     source, target = batch[:4], torch.tensor([found[row][:5] for row in range(2, 6)])
     with torch.no_grad():
@@ -114,4 +102,4 @@ def test_ctranslate2_translates_as_the_bundled_model_does(
         max_decoding_length=MAX_TARGET_LENGTH + 1,
     )
     found = [tuple(pieces.index(piece) for piece in result.hypotheses[0]) for result in results]
-    assert found == searched(model, sources, 1, 0.0)
+    assert found == reference_search(model, sources, 1, 0.0)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.bundle import Score, load_bundle
-from app.runtime.kernels import is_native_usable
 from app.shortlist_file import SHORTLIST, read_shortlists
 from app.text.tokenizer import Tokenizer
 from export.bundle_shortlist import write_with_shortlist
-from export.golden import translate_ids
 from export.shortlist import encode_pairs, make_table
 from export.verify import VerifyOptions, verify
 from export.verify_scores import shortlist_check
 from model.corpus import Pair
 from tests.bundles.damage import set_field
-from tests.export.tiny import sentences, verify_few_sentences
+from tests.export.tiny import recorded_translations, sentences, verify_few_sentences
+from tests.native_kernels import NEEDS_NATIVE
 from transduce.cli import main
 
 
@@ -97,7 +95,10 @@ def test_the_scores_of_a_model_card_are_said_to_be_without_the_shortlist(
 
 @pytest.fixture
 def listed_bundle(own_bundle: Path) -> Path:
-    """A bundle with a bad shortlist, which has no translation of a source subword, and is never given up."""
+    """A bundle whose shortlist has no translation of any source subword.
+
+    No mean log-probability is below -1000, so no sentence is decoded again with the whole vocabulary.
+    """
     paths = own_bundle / "source.spm", own_bundle / "target.spm"
     table = make_table({}, [], source=paths[0], target=paths[1])
     write_with_shortlist(load_bundle(own_bundle), own_bundle, {0: table}, -1000.0)
@@ -105,19 +106,12 @@ def listed_bundle(own_bundle: Path) -> Path:
 
 
 @pytest.mark.seconds
-@pytest.mark.skipif(not is_native_usable(), reason="only native kernels use a shortlist")
+@NEEDS_NATIVE  # only native kernels use a shortlist
 def test_verify_scores_int8_with_the_shortlist_too(
     listed_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify_few_sentences(monkeypatch)
-    found: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
-
-    def record(*arguments: Any, progress: str = "", **options: Any) -> list[tuple[int, ...]]:
-        ids = translate_ids(*arguments, progress=progress, **options)
-        found[progress] = list(zip(map(tuple, arguments[1]), ids, strict=True))
-        return ids
-
-    monkeypatch.setattr("export.verify_scores.translate_ids", record)
+    found = recorded_translations(monkeypatch)
     data = write_pairs(tmp_path / "made.tsv", sentences()[:4])
     report = verify(listed_bundle, VerifyOptions(data=(str(data),), beam_size=1))
     assert [(score.test_set, score.precision) for score in report.scores] == [

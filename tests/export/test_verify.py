@@ -33,7 +33,7 @@ from tests.export.tiny import (
     VOCAB_SIZE,
     export_arguments,
     random_model,
-    recorded_sources,
+    recorded_translations,
     sentences,
     verify_few_sentences,
     write_checkpoint,
@@ -42,12 +42,12 @@ from tests.export.tiny import (
 
 def rewrite_manifest(bundle: Path) -> None:
     """Update the manifest's file entries of a changed bundle."""
-    manifest = load_bundle_unchecked(bundle)
+    manifest = manifest_fields(bundle)
     manifest["files"] = {name: entry.model_dump() for name, entry in file_entries(bundle).items()}
     (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
 
 
-def load_bundle_unchecked(bundle: Path) -> dict[str, object]:
+def manifest_fields(bundle: Path) -> dict[str, object]:
     fields: dict[str, object] = json.loads((bundle / "manifest.json").read_text("utf-8"))
     return fields
 
@@ -254,10 +254,11 @@ def test_a_source_of_a_test_set_is_translated_as_the_server_does(
     short, long = sentences()[0].source, " ".join(pair.source for pair in sentences()[:9])
     data = tmp_path / "made.tsv"
     data.write_text(f"{short}\tx\n{long}\tx\n", "utf-8")
-    translated = recorded_sources(monkeypatch)
+    translated = recorded_translations(monkeypatch)
     verify(tiny / "bundle", VerifyOptions(data=(str(data),), beam_size=1))
     encode = Tokenizer(tiny / "bundle" / "source.spm").encode
-    assert translated["made fp32"] == [encode(short).ids, (*encode(long).ids[: MAX_LENGTH - 1], EOS_ID)]
+    sources = [source for source, _ in translated["made fp32"]]
+    assert sources == [encode(short).ids, (*encode(long).ids[: MAX_LENGTH - 1], EOS_ID)]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_an_unusable_test_set_is_named_before_the_checks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def load(*_: object, **__: object) -> LoadedRunner:
-        raise AssertionError("a check would take time, and the report is lost")
+        raise AssertionError("a check has begun before the test sets were read")
 
     monkeypatch.setattr("export.verify.load_variant", load)
     data = [tmp_path / "good.tsv", tmp_path / "odd.tsv"]
@@ -298,7 +299,7 @@ def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
 
 @pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
-def test_if_no_sentence_of_the_export_fits_those_of_the_bundle_are_compared(
+def test_the_bundles_golden_sentences_are_compared_if_none_of_the_export_fits(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("export.verify.golden_sources", lambda _tokenizer, _manifest: [])

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from app.bundle import Bundle, Manifest, Training, TrainingData
 from app.graphs import KernelChoice, Precision
 from app.language_pairs import LanguagePair
-from app.runtime.kernels import is_native_usable
+from app.runtime.interface import Int32s
 from app.runtime.native import usable_targets
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
@@ -23,18 +24,16 @@ from export.golden import GoldenSource, golden_sources, translate_ids
 from export.model_card import Facts
 from export.weights import weights_of
 from model.checkpoint import Saved, save
-from model.config import preset
+from model.config import EOS_ID, preset
 from model.corpus import Pair
 from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 from tests.kinds import target_params
+from tests.native_kernels import NEEDS_NATIVE
 
 VOCAB_SIZE = 400
 # Standard kernels, and native kernels if they can run.
-KERNELS = [
-    "standard",
-    pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
-]
+KERNELS = ["standard", pytest.param("native", marks=NEEDS_NATIVE)]
 # Standard kernels, and the native kernels of each target that can run.
 TARGET_KERNELS = ["standard", *(target_params(usable_targets()) or KERNELS[1:])]
 MAX_LENGTH = 32
@@ -81,6 +80,15 @@ def random_model(*, seed: int = 1, vocab_size: int = VOCAB_SIZE, **changes: Any)
             if name.endswith("bias") or ".norm." in name or "_norm." in name:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     return model
+
+
+def random_sources(seed: int, number: int, *, least: int = 1, most: int = 19) -> list[Int32s]:
+    """Sources of `least` to `most` random subwords, and the end token."""
+    random_numbers = np.random.default_rng(seed)
+    return [
+        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
+        for length in random_numbers.integers(least, most + 1, number)
+    ]
 
 
 def write_checkpoint(folder: Path, model: Transformer) -> Path:
@@ -166,13 +174,24 @@ def load_tiny_variant(
     )
 
 
-def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, ...]]]:
-    """The sources of each test set that `verify` translates from now on, by the label of its progress bar."""
-    recorded: dict[str, list[tuple[int, ...]]] = {}
+def names(folder: Path) -> list[str]:
+    """The names in a folder, hidden ones included."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def recorded_translations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """Source and translation of each sentence of the test sets that `verify` translates from now on.
+
+    The keys are the labels of progress bars.
+    """
+    recorded: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
 
     def record(*arguments: Any, progress: str = "", **options: Any) -> list[tuple[int, ...]]:
-        recorded[progress] = [tuple(source) for source in arguments[1]]
-        return translate_ids(*arguments, progress=progress, **options)
+        ids = translate_ids(*arguments, progress=progress, **options)
+        recorded[progress] = list(zip(map(tuple, arguments[1]), ids, strict=True))
+        return ids
 
     monkeypatch.setattr("export.verify_scores.translate_ids", record)
     return recorded

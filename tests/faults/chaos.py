@@ -86,7 +86,7 @@ import time; time.sleep(600)
 # Private memory of the server and its workers together that may be added, in 10^6 bytes. A worker that replaces a dead
 # one shares no weights until the next reload. So the memory is compared after a reload.
 MAX_GROWTH_MB = 60.0
-# Statuses of requests whose clients left. 499: the server has noticed it.
+# Statuses of requests whose clients left. 499: the server has noticed that the client left.
 OF_UNSEEN = {200, 429, 499, 504}
 # Parts of the errors in the log that the faults cause. A worker may be killed while it loads, and a worker of the old
 # model may die while the bundle is replaced: the old model then gets no other worker, and the reload starts new ones.
@@ -282,9 +282,13 @@ class State:
 
     @classmethod
     def of(cls, server: ServerProcess) -> State:
-        """The state of an idle server, read when the workers of old models have ended."""
+        """The state of an idle server, read when the workers of old models have ended.
+
+        Raises TimeoutError if the processes of the server cannot be read.
+        """
         process, until = psutil.Process(server.pid), time.monotonic() + HANG_TIMEOUT_S
-        while True:
+        found: State | None = None
+        while time.monotonic() < until:
             with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):  # a process has just ended
                 found = cls(
                     num_children=len(process.children()),
@@ -292,9 +296,12 @@ class State:
                     num_threads=process.num_threads(),
                     memory_mb=sum(sum(private_memory(pid).values()) for pid in processes_of(server.pid)),
                 )
-                if found.num_children <= NUM_WORKERS or time.monotonic() > until:
+                if found.num_children <= NUM_WORKERS:
                     return found
             time.sleep(0.1)
+        if found is None:
+            raise TimeoutError("the processes of the server cannot be read")
+        return found
 
     def growth_over(self, before: State) -> list[str]:
         """What is more than before, one line each."""
@@ -343,7 +350,7 @@ def run_chaos(folder: Path, *, seconds: float, least: int, seed: int) -> tuple[S
     with ServerProcess([*COMMAND, "--bundle", str(bundle)], SETTINGS) as server:
         chaos = Chaos(server.ready(), bundle, seed=seed)
         draw = random.Random(seed)
-        chaos.swap(draw)  # so that the memory of a reload counts before, too
+        chaos.swap(draw)  # so that `before` includes the memory that a reload takes
         before = State.of(server)
         chaos.run(seconds, least=least)
         for gauge in GAUGES:
@@ -351,7 +358,7 @@ def run_chaos(folder: Path, *, seconds: float, least: int, seed: int) -> tuple[S
         problems = list(chaos.seen.failures)
         problems += uncounted(server, chaos.seen)
         chaos.swap(draw)
-        problems += settled(server, before)
+        problems += remaining_growth(server, before)
         errors = [line for line in server.log if '"level": "error"' in line]
         problems += [line for line in errors if not any(part in line for part in CAUSED)]
         server.signal()
@@ -360,8 +367,8 @@ def run_chaos(folder: Path, *, seconds: float, least: int, seed: int) -> tuple[S
     return chaos.seen, problems
 
 
-def settled(server: ServerProcess, before: State) -> list[str]:
-    """What is still more than before when the old workers and connections have ended."""
+def remaining_growth(server: ServerProcess, before: State) -> list[str]:
+    """What still exceeds the state before, once the old workers and connections have ended. One line each."""
     until = time.monotonic() + HANG_TIMEOUT_S / 4
     while (found := State.of(server).growth_over(before)) and time.monotonic() < until:
         time.sleep(0.2)

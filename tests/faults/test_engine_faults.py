@@ -34,7 +34,7 @@ HANG_TIMEOUT_S = 120.0  # seconds; only a hang takes longer, even on a busy mach
 class PoisonedRunner(FakeRunner):
     """Fails every forward that has POISON in a source, in the encoder or in the decoder from `at_position` on.
 
-    in_copies: the copies of its rows fail instead of the forwards.
+    in_copies: copies of rows whose source has POISON fail, and no forward does.
     """
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0, in_copies: bool = False) -> None:

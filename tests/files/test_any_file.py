@@ -64,7 +64,7 @@ def test_any_markdown_html_and_text(text: str) -> None:
         assert again.write([unit.text for unit in again.units]).decode() == out
 
 
-# A letter beyond ASCII, characters that are written as escapes, and a letter that forms one after a backslash.
+# A letter beyond ASCII, two characters that are written as escapes, and a backslash with a letter, which is no escape.
 ADDED = '\u00fc"\n\\n'
 # polib treats some other control characters as line ends.
 MESSAGES = st.text('a"\\\n\t ', max_size=12) | st.text(

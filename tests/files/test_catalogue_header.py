@@ -10,6 +10,7 @@ from app.files import FileError, FileFormat
 from app.files.reading import read_file
 
 ENTRY = 'msgid "\u00e9t\u00e9"\nmsgstr ""\n'
+HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n'
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,37 @@ def test_a_template_becomes_utf_8_once_its_texts_need_it() -> None:
 def test_a_repeated_msgstr_is_an_error(strings: str, message: str) -> None:
     with pytest.raises(FileError, match=message):
         read_file(strings.encode(), FileFormat.PO)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "escaped"),
+    [
+        ("UTF-8", r"Gr\303\274n"),
+        ("UTF-8", r"Gr\xC3\xbcn"),
+        ("UTF-8", r"Gr\xc3\274\156"),
+        ("CHARSET", r"Gr\303\274n"),
+        ("ISO-8859-1", r"Gr\374n"),
+        ("ISO-8859-1", r"G\162\xFCn"),
+        ("GBK", r"Gr\250\271n"),
+    ],
+)
+def test_an_escape_is_a_byte_in_the_declared_encoding(encoding: str, escaped: str) -> None:
+    data = HEADER.format(encoding) + f'\nmsgid "{escaped}"\nmsgstr ""\n'
+    assert [unit.text for unit in read_file(data.encode(), FileFormat.PO).units] == ["Gr\u00fcn"]
+
+
+def test_escapes_of_bytes_end_at_other_escapes() -> None:
+    data = r'msgid "a\\303\"\303\274\tx\501\z"' + '\nmsgstr ""\n'
+    assert [unit.text for unit in read_file(data.encode(), FileFormat.PO).units] == ['a\\303"\u00fc\txAz']
+
+
+@pytest.mark.parametrize(
+    ("encoding", "escaped"), [("UTF-8", r"\374"), ("UTF-8", r"\303n"), ("ASCII", r"\xFC")]
+)
+def test_escaped_bytes_that_the_encoding_lacks_are_an_error(encoding: str, escaped: str) -> None:
+    data = HEADER.format(encoding) + f'\nmsgid "a"\n"{escaped}"\nmsgstr ""\n'
+    with pytest.raises(FileError, match=f"line 5: the escaped bytes are not {encoding}"):
+        read_file(data.encode(), FileFormat.PO)
 
 
 @pytest.mark.parametrize(

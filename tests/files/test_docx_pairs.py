@@ -1,4 +1,7 @@
-"""Which marks of a paragraph nest. A letter begins and ends a range, F a field, and w a hyperlink."""
+"""Which marks of a paragraph nest.
+
+`(` begins and `)` ends what the next letter names: F is a field, w a hyperlink, and any other letter a range.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_a_byte_without_a_character_is_an_error_that_names_the_encoding() -> Non
 
 
 def test_big5_is_read_without_the_characters_of_hong_kong_if_it_survives_only_so() -> None:
-    """The larger encoding has two codes of this line."""
+    """Big5-HKSCS, the larger encoding, has two codes for the second character, a box-drawing one."""
     page = b"<meta charset=big5><p>\xa4\xa4\xa2\xa1"
     assert page.decode("big5hkscs").encode("big5hkscs") != page
     assert text_of(page) == "\u4e2d\u256e"

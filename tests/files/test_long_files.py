@@ -11,11 +11,12 @@ from app.files import FileError, FileFormat
 from app.files.reading import read_file
 from tests.text.growth import TIMES, check_near_linear
 
-# The bytes of a file, and seconds of CPU time to read it. Other files are several times as long. The slowest takes one
-# to two seconds. If the limit is smaller, a busy machine exceeds it. If larger, a quadratic reader keeps it.
+# SIZE: the bytes of a file. Some tests read a file of several times as many. LIMIT_S: the most seconds of CPU time to
+# read one file. The slowest takes one to two seconds. If the limit is smaller, a busy machine exceeds it. If larger, a
+# quadratic reader stays within it.
 SIZE = 80_000
 LIMIT_S = 10.0
-# The bytes of a run of markup whose time is compared with that of a shorter one, and the most that it may take longer.
+# The time for a run of GROWN_SIZE bytes of markup is at most MAX_GROWTH times the time for a run of 1/TIMES of them.
 GROWN_SIZE, MAX_GROWTH = 20_000, 2 * TIMES
 
 

@@ -19,7 +19,7 @@ BODY = WORD.format(PARAGRAPH.format("The body"))
 
 
 def relationships(body: str) -> str:
-    """The relationships of a document. body: the attributes of the body's."""
+    """The relationships of a document. body: the attributes of the body's relationship."""
     properties = f'<Relationship Id="a" Type="{OFFICE}/extended-properties" Target="docProps/app.xml"/>'
     return f"<Relationships>{properties}<Relationship {body}/></Relationships>"
 
@@ -74,7 +74,7 @@ def test_a_relationship_to_a_missing_body_is_an_error() -> None:
         read_file(archive(rels=relationships(body), word__document=BODY), FileFormat.DOCX)
 
 
-def notes_of(body: str, *targets: str) -> dict[str, str]:
+def relationships_of(body: str, *targets: str) -> dict[str, str]:
     """The entry with the relationships of the body. targets: the type and the target of each."""
     pairs = (target.split(" ", 1) for target in targets)
     inner = "".join(f'<Relationship Id="r" Type="{OFFICE}/{kind}" Target={at}/>' for kind, at in pairs)
@@ -84,7 +84,7 @@ def notes_of(body: str, *targets: str) -> dict[str, str]:
 
 def test_headers_and_notes_have_the_names_of_their_relationships() -> None:
     header = HEADER.replace("The header", "The {}")
-    named = notes_of(
+    named = relationships_of(
         "word/document.xml",
         'header "headerA.xml"', 'header "headerA.xml"', 'footer "./headers/f&#49;.xml"', 'header "/top/h.xml"',
         'footnotes "notes.xml"', 'comments "comments.xml"', 'header "missing.xml"', 'styles "styles.xml"',
@@ -112,7 +112,7 @@ def test_headers_and_notes_have_the_names_of_their_relationships() -> None:
 
 
 def test_an_unnamed_header_is_not_read() -> None:
-    named = notes_of("word/document.xml", 'styles "styles.xml"')
+    named = relationships_of("word/document.xml", 'styles "styles.xml"')
     data = packed({"word/document.xml": BODY, "word/header1.xml": HEADER, **named})
     assert [unit.text for unit in read_file(data, FileFormat.DOCX).units] == ["The body"]
 
@@ -122,14 +122,14 @@ def test_a_body_in_the_root_has_its_relationships_there() -> None:
         "_rels/.rels": relationships(f'Type="{OFFICE}/officeDocument" Target="body.xml"'),
         "body.xml": BODY,
         "h.xml": HEADER,
-        **notes_of("body.xml", 'header "h.xml"'),
+        **relationships_of("body.xml", 'header "h.xml"'),
     }
     units = read_file(packed(entries), FileFormat.DOCX).units
     assert [unit.text for unit in units] == ["The body", "The header"]
 
 
 def test_the_limits_hold_for_the_relationships_of_the_body() -> None:
-    named = notes_of("word/document.xml", *['header "h.xml"'] * 20)
+    named = relationships_of("word/document.xml", *['header "h.xml"'] * 20)
     data = packed({"word/document.xml": BODY, **named})
     assert len(read_file(data, FileFormat.DOCX).units) == 1
     for limits in (FileLimits(max_part_bytes=len(BODY) + 1), FileLimits(max_elements=20)):

@@ -10,12 +10,11 @@ import pytest
 
 from app.files import FileFormat
 from app.files.reading import read_file
-from tests.files.samples import docx
+from tests.files.samples import BOLD, docx
 from tests.files.test_limits import WORD
 from tests.text.growth import check_near_linear
 
 UNDERLINED = '<w:rPr><w:u w:val="single"/></w:rPr>'
-BOLD = "<w:rPr><w:b/></w:rPr>"
 CODE = "<w:instrText>PAGE</w:instrText>"
 
 
@@ -286,7 +285,7 @@ def test_text_has_no_markup_of_xml(inner: str, words: str) -> None:
      f"<w:ins>{run(BEGIN)}</w:ins>", START + run(END), LINK + START + "</w:hyperlink>", "<w:t>a<!--b--></w:t>"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
-    """A unit without a run stands in one long run."""
+    """The unit is repeated. A unit that contains no run is repeated inside one long run."""
 
     def read(size: int) -> None:
         units = unit * (size // len(unit))

@@ -110,7 +110,7 @@ def characters_of(text: str) -> list[str]:
 def is_xml(text: str) -> bool:
     """Whether the text is the content of an XML element or a document."""
     for whole in (f"<r>{text}</r>", text):
-        # The declaration of the XML may name an unknown encoding (LookupError), or one of several bytes (ValueError).
+        # The declaration of the XML may name an unknown encoding (LookupError), or a multi-byte one (ValueError).
         with contextlib.suppress(ElementTree.ParseError, LookupError, ValueError):
             ElementTree.fromstring(whole.encode())
             return True
@@ -132,7 +132,8 @@ def check_segmentation(data: bytes) -> None:
 def check_file(file_format: FileFormat) -> Callable[[bytes], None]:
     """The check of a format: writing a file with its own texts gives the same bytes.
 
-    A copy that is written with other texts has these texts (`has_texts`). The first sentence holds for it too.
+    A copy that is written with other texts has these texts (`has_texts`). Writing the copy with its own texts gives the
+    same bytes, too.
     """
 
     def check(data: bytes) -> None:
@@ -161,7 +162,10 @@ def encodings_of(data: bytes) -> set[bytes]:
 def has_texts(
     again: TranslatableFile, file: TranslatableFile, others: Sequence[str], file_format: FileFormat
 ) -> bool:
-    """Whether a copy of a file has other texts. again: the copy as it is read. others: the file's texts and ADDED."""
+    """Whether a copy of a file has the texts `others`.
+
+    again: the copy as it is read. others: the texts of the file, each with ADDED at its end.
+    """
     found = [unit.text for unit in again.units]
     if file_format in {FileFormat.SRT, FileFormat.VTT}:  # line breaks change
         return list(map(str.split, found)) == list(map(str.split, others))
@@ -173,7 +177,9 @@ def has_texts(
         return not found and all(
             slot.write(text) in again.text for slot, text in zip(file.slots, others, strict=True)
         )
-    # A character may be escaped, and another cell may make a table. So the letters and digits of all Markdown count.
+    # The texts of the copy may differ: after a `|` at the end of a line, ADDED is a further cell, and so the line may
+    # become the header of a table. The copy may also escape characters. So only the letters and digits of the whole
+    # file are compared.
     ends = [0, *(slot.end for slot in file.slots)]
     expected = (
         "".join(f"{file.text[start:end]}{ADDED}" for start, end in pairwise(ends)) + file.text[ends[-1] :]

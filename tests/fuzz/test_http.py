@@ -99,6 +99,11 @@ def test_requests_made_from_the_document(fuzzed: ServerProcess, probe: LoopProbe
     assert not [line for line in fuzzed.log if '"level": "error"' in line]
 
 
+def filled(path: str) -> str:
+    """The path with values for its parameters."""
+    return path.replace("{name}", "en-de-small").replace("{number}", "1")
+
+
 def bodies_of(document: dict[str, Any]) -> list[tuple[str, str, bytes]]:
     """Path, content type and example of each body in JSON or as a form."""
     found = []
@@ -109,7 +114,7 @@ def bodies_of(document: dict[str, Any]) -> list[tuple[str, str, bytes]]:
                 raw = (
                     json.dumps(example).encode() if media == JSON else urlencode(example, doseq=True).encode()
                 )
-                found.append((path.replace("{name}", "en-de-small").replace("{number}", "1"), media, raw))
+                found.append((filled(path), media, raw))
     return found
 
 
@@ -125,9 +130,7 @@ def check_answer(schema: Any, path: str, answer: httpx.Response, probe: LoopProb
 def test_damaged_bodies(client: httpx.Client, document: dict[str, Any], probe: LoopProbe) -> None:
     schema, bodies = schemathesis.openapi.from_dict(document), bodies_of(document)
     assert len(bodies) >= 12
-    paths = {
-        path.replace("{name}", "en-de-small").replace("{number}", "1"): path for path in document["paths"]
-    }
+    paths = {filled(path): path for path in document["paths"]}
 
     @settings(
         max_examples=examples(30, per_s=10),

@@ -1,4 +1,4 @@
-"""No target finds a fault in saved failures and random inputs. Their time grows linearly. The command fuzzes."""
+"""No target finds a fault in saved failures and random inputs. A target's time grows linearly. `tests.fuzz` fuzzes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_random_inputs(name: str) -> None:
 
 
 def test_time_is_near_linear() -> None:
-    """In the number of repeats of a few tokens between others, in random targets."""
+    """The time of a random target grows near-linearly with the number of repeats of a few tokens in its input."""
 
     @settings(
         max_examples=examples(6, per_s=1),

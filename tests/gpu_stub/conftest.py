@@ -81,5 +81,5 @@ def trace_of(script: str, stub: Stub, folder: Path) -> Trace:
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert "Exception ignored" not in done.stderr, done.stderr  # in the end of an object
+    assert "Exception ignored" not in done.stderr, done.stderr  # raised by a destructor
     return Trace(folder / "trace")

@@ -40,8 +40,6 @@ void trace_event(const char *kind, const char *detail, long amount, const void *
   fprintf(trace_file(), "%s\t%s\t%s\t%ld\t%ld\n", own ? "captured" : "done", kind, detail, amount, (long)stream);
 }
 
-void trace_undefined(const char *name) { fprintf(trace_file(), "undefined\t%s\n", name); }
-
 /* Begins a section of the trace. Called by tests. */
 void trace_section(const char *name) { fprintf(trace_file(), "section\t%s\n", name); }
 

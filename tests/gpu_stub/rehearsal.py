@@ -91,7 +91,7 @@ def main(folder: Path) -> None:
     last_reference = weakref.ref(runner)
     with section("end"):
         del runner
-    # Without a collection of garbage, which may come much later: the GPU's memory is free at once.
+    # The reference count alone frees the runner, so the GPU's memory is free at once. A collection may come much later.
     assert last_reference() is None
     cuda_choice.BUDGET_S = 0.0
     cuda_choice.MAX_SHARE = math.inf  # each switch is chosen
@@ -110,7 +110,7 @@ def load(folder: Path, manifest: Manifest, *switches: cuda_choice.Switch) -> Cud
 
 @contextmanager
 def section(name: str) -> Iterator[None]:
-    """The trace's lines of a block are in this section."""
+    """Put the lines that the block adds to the trace into a section of this name."""
     library = ctypes.CDLL("libcudart.so.13")
     library.trace_section(name.encode())
     yield

@@ -86,7 +86,7 @@ def test_nothing_in_a_graph_allocates_waits_or_copies_to_the_host(trace: Trace) 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
-    """A base-size model has six layers, one more kernel for the top-k of 8,000 subwords, and so 122 nodes."""
+    """A base-size model has 122 nodes: it has six layers, and its top-k of 8,000 subwords takes one more kernel."""
     bias = "copy on_device" if shape.startswith("1 ") else "copy of a bias"
     assert nodes(trace.section(f"first step {shape}")) == {
         "product": 6 * NUM_LAYERS + 1,
@@ -119,7 +119,7 @@ def test_the_projects_attention_is_one_node(trace: Trace) -> None:
 
     The attention's node also adds the biases of queries, keys and values, finds the rows' lengths and appends to the
     cache. Separate nodes add the inner bias of each feed-forward network and the bias of the alignment's queries. One
-    more node adds, as in any step.
+    more node adds the positions to the embeddings, as in any step.
     """
     events = trace.section(f"first step {OWN_ATTENTION.name}")
     assert nodes(events) == {

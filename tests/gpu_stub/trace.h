@@ -2,13 +2,11 @@
 #pragma once
 
 /* kind: "kernel", "copy", "wait"... detail: the kernel's name or the like. amount: blocks, bytes or graph nodes. */
-void trace_event(const char *kind, const char *detail, long amount, const void *stream);
+void trace_event(const char* kind, const char* detail, long amount, const void* stream);
 
-/* Traces a call that captures in progress forbid to this thread, and makes these captures invalid. Returns 0 if none
- * forbids it, else error 900 (cudaErrorStreamCaptureUnsupported), with which the call must fail.
+/* Checks a call against the captures in progress. If any forbids the call to this thread, traces the call, makes
+ * these captures invalid, and returns error 900 (cudaErrorStreamCaptureUnsupported), with which the call must fail.
+ * Otherwise returns 0.
  *
- * function: a potentially unsafe call. waits_for_device: whether it waits for the whole device. */
-int prohibited(const char *function, int waits_for_device);
-
-/* Writes the first call of a function that no C file defines. The function returns 0. */
-void trace_undefined(const char *name);
+ * function: the call, potentially unsafe. waits_for_device: whether it waits for the whole device. */
+int prohibited(const char* function, int waits_for_device);

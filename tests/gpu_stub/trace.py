@@ -51,10 +51,9 @@ class Event:
 
 
 class Trace:
-    """Events by section, in order. undefined: functions that the stand-ins do not define and that were called."""
+    """Events by section, in order."""
 
     def __init__(self, path: Path) -> None:
-        self.undefined: set[str] = set()
         self._sections: defaultdict[str, list[list[Event]]] = defaultdict(list)
         current: list[Event] = []
         self._sections[""].append(current)  # before the first section
@@ -63,8 +62,6 @@ class Trace:
             if first == "section":
                 current = []
                 self._sections[rest[0]].append(current)
-            elif first == "undefined":
-                self.undefined.add(rest[0])
             else:
                 kind, detail, amount, stream = rest
                 current.append(Event(kind, detail, int(amount), int(stream), first == "captured"))

@@ -1,8 +1,8 @@
 """The licence of every package that is locked for an extra or for the build, and whether licences.toml allows it.
 
-A package states its licence as an SPDX expression, as a text or as a classifier. licences.toml says what texts and
-classifiers mean. It also has the licences of packages that state none, or that are not installed here because they are
-for another platform, for a GPU or for Ray.
+A package states its licence as an SPDX expression, or as a text and by classifiers. licences.toml says what texts and
+classifiers mean. It also has the licences of packages that state none or several, or that are not installed here
+because they are for another platform, for a GPU or for Ray.
 
     python -m tests.house_rules.licences
 """
@@ -34,20 +34,22 @@ class Licences:
         self.stated: dict[str, str] = read["stated"]
 
     def of(self, package: str) -> str | None:
-        """The SPDX expression of a package's licence; None if it is not known."""
+        """The SPDX expression of a package's licence; None if one that it states is not known, or if several differ."""
         if package in self.stated:
             return self.stated[package]
         try:
             found = metadata(package)
         except PackageNotFoundError:
             return None
-        classifiers = found.get_all("Classifier") or []
-        texts = [
-            *(found.get_all("License-Expression") or []),
-            *(found.get_all("License") or []),
-            *(each.rpartition(" :: ")[2] for each in classifiers if each.startswith(CLASSIFIER)),
+        classifiers = [
+            each.rpartition(" :: ")[2]
+            for each in found.get_all("Classifier") or []
+            if each.startswith(CLASSIFIER)
         ]
-        return next(filter(None, map(self.expression, filter(None, texts))), None)
+        # This field may also hold the text of the whole licence, which says nothing here.
+        texts = [each for each in found.get_all("License") or [] if self.expression(each)]
+        expressions = set(map(self.expression, found.get_all("License-Expression") or [*texts, *classifiers]))
+        return expressions.pop() if len(expressions) == 1 else None
 
     def expression(self, text: str) -> str | None:
         """The SPDX expression that a text means; None if it is not known."""

@@ -20,7 +20,7 @@ SERVICES = ("transduce", "transduce-gpu")
 # Cores of the largest machine that the limit of threads must fit, and threads beside those that decode.
 MAX_CORES = 768
 NUM_OTHER_THREADS = 100
-# Before the program of the health check: prints the port instead of connecting to it.
+# Runs before the program of the health check, and makes it print the port instead of connecting to it.
 SHOW_PORT = """
 import http.client
 def show(host, port, timeout):

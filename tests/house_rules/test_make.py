@@ -105,7 +105,7 @@ def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
     commands = make("serve", f"RUNTIME={runtime}", "--always-make")
     assert f"--require-hashes -r requirements/{runtime}.txt" in commands
     assert ({"cpu": "gpu", "gpu": "cpu"}[runtime] + ".txt") not in commands
-    assert "rm -rf .venv;" in commands, "an environment with the other runtime would leave both in it"
+    assert "rm -rf .venv;" in commands, "an old environment with the other runtime would then have both"
 
 
 def test_serve_listens_on_loopback_by_default() -> None:
@@ -147,7 +147,7 @@ def test_house_rules_run_once_in_ci() -> None:
 def test_ci_runs_each_target_to_the_end(tmp_path: Path) -> None:
     """A fake make fails for all targets but `test`, and prints a summary for `test`. All targets run, and CI fails.
 
-    The output of the targets between the first and the last is not lost.
+    The output of each target is printed once.
     """
     put(
         tmp_path,

@@ -58,14 +58,14 @@ def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package:
     assert expected - wheel_names == set()
 
 
-def test_the_wheel_holds_the_servers_pages(wheel_names: set[str]) -> None:
+def test_a_new_page_gets_into_the_wheel(wheel_names: set[str]) -> None:
     assert PAGE in wheel_names
 
 
 def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
     """Without a compiler the kernels are left out."""
     if shutil.which("g++") is None:
-        pytest.skip("no compiler for them here")
+        pytest.skip("no C++ compiler for the native kernels")
     for target in targets_for(platform.machine()):
         pattern = rf"app/runtime/native/_kernels_{target}\..*so"
         assert [name for name in wheel_names if re.fullmatch(pattern, name)]
@@ -100,7 +100,7 @@ def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subp
 
 def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
     if shutil.which("g++") is None:
-        pytest.skip("no compiler for them here")
+        pytest.skip("no C++ compiler for the native kernels")
     done = build_kernels(broken_kernels, is_supported=True)
     assert done.returncode != 0
     assert "broken.cpp" in done.stderr
@@ -155,5 +155,5 @@ def test_extras_and_pythons() -> None:
     assert project["scripts"] == {"transduce": "transduce.cli:main"}
     extras = project["optional-dependencies"]
     both = [name for name, lines in extras.items() if any(line.startswith("onnxruntime") for line in lines)]
-    assert both == ["cpu", "gpu"], "onnxruntime comes with exactly one of two extras"
+    assert both == ["cpu", "gpu"], "exactly the extras cpu and gpu bring an onnxruntime package"
     assert [line for line in project["dependencies"] if line.startswith(("torch", "onnx"))] == []

@@ -22,7 +22,7 @@ TOP_LEVEL = {
 # With character classes, so that this file does not match its own rules.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
-# In a regular expression.
+# In the source of a regular expression: a group that is repeated possessively.
 POSSESSIVE_GROUP = re.compile(r"[^(]\)(?:[*+?]|\{\d*,?\d*\})\+(?!\d)")
 # Call -> why it is forbidden.
 FORBIDDEN_CALLS = {
@@ -30,8 +30,8 @@ FORBIDDEN_CALLS = {
     "exec": "runs text as code",
     "torch.load": "unpickles",
     "torch.save": "pickles",
-    "yaml.load": "builds any object; yaml.safe_load",
-    "yaml.unsafe_load": "builds any object; yaml.safe_load",
+    "yaml.load": "builds any object; use yaml.safe_load",
+    "yaml.unsafe_load": "builds any object; use yaml.safe_load",
 }
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 

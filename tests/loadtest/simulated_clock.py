@@ -110,6 +110,6 @@ def simulated_run(
     kinds: str = "200",
     expected: Expectation | None = None,
 ) -> RunResult:
-    """Execute a plan against a simulated server with these replies. expected: not used; `run` takes it too."""
+    """Execute a plan against a simulated server with these replies. expected: ignored; `run` has this parameter."""
     replies = Replies(service_ms / 1e3, stall=stall, kinds=kinds.split(","))
     return make_result(plan, simulated_record(plan, replies, on_progress))

@@ -51,7 +51,7 @@ def test_a_chart_has_a_description() -> None:
     runs = Series("p99", [(1.0, 20.0), (1.0, 50.0)], "c0", line=[(1.0, 30.0)])
     assert "p99: 20 to 50, 30 at the end." in describe_chart(Chart(RATES, Axis("latency, ms"), [runs]))
     bars = Chart(Axis("latency, ms", is_log=True), Axis("answers"), bars=[(10, 12, 5), (12, 15, 70)])
-    assert describe_chart(bars).endswith("Most, 70, from 12 to 15.")
+    assert describe_chart(bars).endswith("Highest bar: 70, from 12 to 15.")
 
 
 def test_a_number_just_below_a_thousand_has_no_exponent() -> None:

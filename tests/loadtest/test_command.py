@@ -35,7 +35,7 @@ LONG = "p99=100s"
 FILE = ("--file", __file__)
 # 60 requests.
 RATE = ("--warm-up", "0", "--duration", "0.2", "--rate", "300")
-# As many, for a rate above 0: on a busy machine the first response takes tenths of a second.
+# 60 requests over 1 s, because the first response takes tenths of a second on a busy machine. RATE lasts 0.2 s.
 LONGER = ("--duration", "1", "--rate", "60")
 SHORT = ("--workload", "short", *RATE)
 

@@ -26,7 +26,7 @@ from tests.loadtest.test_run import plan
 from transduce.loadtest import command
 from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
-from transduce.loadtest.compare import text_table
+from transduce.loadtest.compare import compare_files, compare_page, text_table
 from transduce.loadtest.connection import _is_own
 from transduce.loadtest.dialects import DIALECTS
 from transduce.loadtest.document import find_failure, read_json
@@ -42,7 +42,7 @@ from transduce.loadtest.workload import built_in
 URL = "http://127.0.0.1:1"
 SHORT = ("--workload", "short", "--warm-up", "0", "--duration", "1", "--rate", "60")
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
-# Runs `transduce` with the arguments after these two: a way to limit the open files, and the limit.
+# Limits the open files and runs a command. Arguments: the option of `ulimit`, the limit, the command.
 LIMITED = ("sh", "-c", 'ulimit "$0" "$1"; shift; exec "$@"')
 
 
@@ -102,9 +102,9 @@ def test_a_server_that_ends_under_load_leaves_the_result(
 
 
 def given_up(*ends: tuple[float, str], slo: str, first_text_s: float | None = None) -> RunResult:
-    """The result of requests that ended so many seconds after they were due, with an outcome.
+    """The result of a run. ends: for each request, the seconds from its due time to its end, and its outcome.
 
-    first_text_s: the time to the first text of those that were given up; the others have theirs at the end.
+    first_text_s: seconds to the first text of a request that is given up. An answered one has its text at its end.
     """
     samples = [
         Sample(0, 0, at / 100, 3, ended_s=at / 100 + after_s, outcome=outcome)
@@ -181,8 +181,8 @@ def test_the_first_text_of_a_stream_that_is_given_up_is_noted() -> None:
     assert result.attained[0].share == 1.0
 
 
-def limited(way: str, num_files: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [way, str(num_files), sys.executable, "-m", "transduce", "loadtest", *map(str, arguments)]
+def limited(option: str, num_files: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    words = [option, str(num_files), sys.executable, "-m", "transduce", "loadtest", *map(str, arguments)]
     return subprocess.run(
         [*LIMITED, *words], check=False, capture_output=True, text=True, cwd=ROOT, timeout=300
     )
@@ -277,6 +277,33 @@ def test_a_comparison_shows_verdicts_and_leaves_out_requests_that_were_given_up(
     assert rows["verdict"] == ["PASSED", "FAILED"]
     assert rows["not answered"][:2] == ["0", "60"]
     assert rows["sentences/s"] == ["1", "12,346", "×12345.67"]
+
+
+def test_the_pages_say_why_a_test_has_failed_and_why_it_is_not_valid(tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    execute = functools.partial(simulated_run, kinds="503")
+    assert run_loadtest(parsed("--label", "<x>", "--json", file), execute=execute) == 1
+    document = read_json(file)
+    document["problems"] = ["run 1: <late>"]
+    for page, prefix in (
+        (html_report(document), ""),
+        (compare_page([document, document]), "&lt;x&gt; (2): "),
+    ):
+        assert f"<h2>{prefix}Failed</h2><p>0 of 60 requests were answered" in page
+        assert f"<h2>{prefix}Not valid</h2><p>run 1: &lt;late&gt;</p>" in page
+
+
+def test_a_comparison_that_cannot_be_written_fails_with_the_name_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.json"
+    run_loadtest(parsed("--json", file), execute=simulated_run)
+    capsys.readouterr()
+    with pytest.raises(IsADirectoryError):
+        compare_files([file, file], tmp_path)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        compare_files([file, file], Path("/dev/full"))
 
 
 def test_the_report_of_a_sweep_has_the_servers_figures(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_single_connection_sends_one_request_after_another() -> None:
     made = plan(URL, 100.0, 1.0, kind="constant", warm_up_s=0.0, max_connections=1)
     samples = simulated_record(made, Replies(0.02)).samples
     waits = [each.latency_s - each.uncorrected_latency_s for each in samples]
-    # Of 100 requests the last is due at 0.99 s of constant gaps, and sent after 99 others.
+    # The last of 100 requests is due at 0.99 s. It is sent after 99 others, of which the first is on time.
     assert waits[-1] == pytest.approx(99 * 0.02 - 0.99 + samples[0].scheduled_s, abs=0.05)
     assert all(later >= wait for wait, later in itertools.pairwise(waits))
     assert [each.uncorrected_latency_s for each in samples] == pytest.approx([0.02] * 100, abs=0.001)

@@ -83,7 +83,7 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
 def test_two_dialects_of_the_server(server: ServerProcess, dialect: str) -> None:
-    """Tokens/s count in a minute, in which a busy machine also responds. The run ends after its requests."""
+    """Tokens/s count responses within a minute, which is enough for a busy machine. The run ends after 6 requests."""
     result = run(plan(server, dialect=dialect, load=ClosedLoop(1, 60.0, 6), warm_up_s=0.0))
     assert result.outcomes == {"ok": 6}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")

@@ -68,7 +68,7 @@ def test_gaps_have_the_variation_of_their_kind() -> None:
 
 @pytest.mark.parametrize("burstiness", [0.00099, 1001.0, math.inf])
 def test_a_burstiness_out_of_range_is_refused(burstiness: float) -> None:
-    """Smaller ones would draw gaps of 0 only, and larger ones end no draw."""
+    """A smaller one would draw only gaps of 0. With an infinite one a draw would not end."""
     with pytest.raises(ValueError, match=r"burstiness must be 0\.001 to 1000"):
         Arrivals((Phase(1.0, 1.0),), "bursty", burstiness)
 

@@ -187,7 +187,7 @@ def test_responses_are_counted() -> None:
 
 
 def test_a_closed_loop_has_as_many_open_requests_as_clients() -> None:
-    """The server answers at most every 10 ms; eight responses of the warm-up may arrive late, in the run."""
+    """The server answers at most once in 10 ms. Eight responses of the warm-up may arrive late, in the run."""
     with SteadyServer(service_ms=10.0) as server:
         result = run(plan(server.url, 1.0, 1.0, load=ClosedLoop(8, 1.0), warm_up_s=0.1, timeout_s=120.0))
     assert result.mode == "closed"
@@ -236,7 +236,7 @@ def test_a_phase_of_the_server_that_a_response_lacks_took_no_time() -> None:
 def test_every_phase_sends_its_requests() -> None:
     """In the second phase 100 requests are due within 0.1 s and need 0.2 s.
 
-    A response within 40 ms of its due time comes in the first 0.14 s, and these are at most 71, in any order.
+    A response within 40 ms of its due time comes in the first 0.14 s of the phase. At most 71 responses can come then.
     """
     phases = (Phase(100.0, 0.2), Phase(1000.0, 0.1), Phase(100.0, 0.2))
     made = plan("http://127.0.0.1:1", 1.0, 1.0, load=Arrivals(phases, "constant"), warm_up_s=0.1)
@@ -317,8 +317,9 @@ def test_models_are_those_of_an_object_that_lists_them(
 
 def test_a_result_is_json() -> None:
     with SteadyServer() as server:
-        found = orjson.loads(orjson.dumps(run(plan(server.url, 100.0, 0.1, warm_up_s=0.1)).as_json()))
-    assert found["is_valid"] in {True, False}
+        result = run(plan(server.url, 100.0, 0.1, warm_up_s=0.1, max_lag_s=600.0))
+    found = orjson.loads(orjson.dumps(result.as_json()))
+    assert found["is_valid"] is True
     assert found["latency"]["num"] == 10
 
 

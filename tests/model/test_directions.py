@@ -125,7 +125,7 @@ def test_one_way_pairs_are_read_in_one_direction(tagged_path: Path, tmp_path: Pa
 
 
 def test_one_way_pairs_have_the_lexicon_of_their_direction() -> None:
-    """A placeholder replaces a word that the lexicon has, so its words are those of the pair's source language."""
+    """The lexicon maps words of the pair's source language, because placeholders replace words that it maps."""
     args = argparse.Namespace(tag=FORWARD, reverse_tag=BACKWARD)
     directions = with_lexicon(directions_of(args), [Entry("dog", "Hund", 1, 1.0)])
     assert [one.lexicon for one in directions] == [{"dog": "hund"}, {"hund": "dog"}]

@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
-from tests.forked import ForkedProcess, run_forked, run_transduce
+from tests.forked import ForkedProcess, run_forked, run_transduce, start_fork
 from tests.model.sentences import pairs, write_tsv
 
 pytestmark = pytest.mark.training
@@ -84,19 +87,24 @@ with ProcessGroup() as group:
 """
 
 
-def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
+def environments() -> list[dict[str, str]]:
+    """What `torchrun` sets for each of two processes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**common, "RANK": str(rank)} for rank in range(2)]
+
+
+def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", FAILING_FIRST],
-            env={**common, "RANK": str(rank)},
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for environment in environments()
     ]
     try:
         second = processes[1].stdout
@@ -107,6 +115,24 @@ def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def check_timeout(environment: dict[str, str]) -> None:
+    """Join the group, and check how long its processes wait for each other."""
+    os.environ.update(environment)
+    with ProcessGroup():
+        assert dist.group.WORLD is not None
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        assert backend.options._timeout >= timedelta(hours=12)
+
+
+def test_processes_wait_for_hours_while_the_first_encodes_or_evaluates() -> None:
+    processes = [start_fork(check_timeout, environment) for environment in environments()]
+    for process in processes:
+        process.join(TIMEOUT_S)
+        process.kill()
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
 
 
 @pytest.mark.slow

@@ -179,6 +179,32 @@ def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
         run(chosen, weights={"offten": 2.0})
 
 
+@pytest.mark.parametrize("other", ["Anna sees the river today.", "ANNA sees the river today!"])
+def test_a_pair_that_its_domain_leaves_out_stays_in_another_domain(other: str) -> None:
+    """Also if the two differ in case and marks, and whichever is read first."""
+    rare = [Pair(pair.source, pair.target, "rare") for pair in pairs()[:40]]
+    often = [Pair(pair.source, pair.target, "often") for pair in pairs()[:40]]
+    often[0] = Pair(other, often[0].target, "often")
+    for chosen in ([*rare, *often], [*often, *rare]):
+        for seed in range(1, 6):
+            kept, report = run(chosen, weights={"rare": 0.1}, seed=seed)
+            assert {pair.target for pair in kept} == {pair.target for pair in often}
+            assert len(kept) == len(often)
+            assert report.written == Counter(pair.domain for pair in kept)
+            assert report.num_dropped == len(rare)
+            assert report.num_dropped_for(Reason.SAMPLING) >= 25
+
+
+def test_near_duplicates_are_left_out_together() -> None:
+    """So their number does not change how many pairs of a domain are written."""
+    chosen = [
+        Pair(f"{pair.source}{mark}", pair.target, "rare") for pair in pairs() for mark in ("", "!", "?")
+    ]
+    kept, report = run(chosen, weights={"rare": 0.25})
+    assert 0.15 < len(kept) / len(pairs()) < 0.35
+    assert report.num_dropped_for(Reason.NEAR_DUPLICATE) == 2 * len(kept)
+
+
 def test_numbers_of_lines_are_not_taken_for_domains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model.corpus.MAX_DOMAINS", 9)
     numbered = [Pair(pair.source, pair.target, str(number)) for number, pair in enumerate(pairs(), 1)]

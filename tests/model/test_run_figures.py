@@ -1,13 +1,42 @@
-"""Training logs that cannot be read."""
+"""Figures of training logs, and logs that cannot be read."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 
-from model.run_figures import FigureError, read_curves
+from model.run_figures import FigureError, curves_picture, read_curves
+from model.training_log import draw
+
+LOG = """step,train_loss,dev_loss,dev_bleu,elapsed_s{}
+10,5.0,4.5,{},60{}
+20,4.0,3.5,{},120{}
+"""
+
+
+@pytest.mark.parametrize("scores", [("", ""), ("1.5", "3.5")], ids=["losses", "losses and BLEU"])
+def test_the_picture_of_a_run_has_the_curves_of_all_pairs(tmp_path: Path, scores: tuple[str, str]) -> None:
+    """Those of single domains, of which there may be many, are left out."""
+    first, second = scores
+    (tmp_path / "all.csv").write_text(LOG.format("", first, "", second, ""), "utf-8")
+    log = tmp_path / "train.csv"
+    log.write_text(LOG.format(",dev_loss_home", first, ",3.0", second, ",2.0"), "utf-8")
+    draw(log, tmp_path / "curve.png")
+    expected = curves_picture({"run": read_curves(tmp_path / "all.csv")}).content("png")
+    assert (tmp_path / "curve.png").read_bytes() == expected
+
+
+def test_drawing_leaves_the_backend_of_matplotlib(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(LOG.format("", "", "", "", ""), "utf-8")
+    mpl.use("svg")
+    try:
+        draw(tmp_path / "train.csv", tmp_path / "curve.png")
+        assert mpl.get_backend() == "svg"
+    finally:
+        mpl.use("agg")
 
 
 def test_a_field_beyond_the_limit_of_csv_is_one_error(tmp_path: Path) -> None:

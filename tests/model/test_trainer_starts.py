@@ -77,7 +77,7 @@ def test_a_killed_runs_last_checkpoint_counts_as_a_run(tmp_path: Path, tokenizer
 def test_a_start_from_weights_of_another_vocabulary_is_refused(
     kind: str, tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, other_tokenizer: Path
 ) -> None:
-    """Tags may take the places of subwords."""
+    """A vocabulary in which tags take the places of subwords is accepted."""
     weights = trainer_in(tmp_path / "first", tokenizer, tokenizer_path).save()
     if kind != "checkpoint":
         (weights / checkpoint.TOKENIZER).replace(weights.parent / "source.spm")
@@ -97,7 +97,7 @@ def test_a_start_from_weights_of_another_vocabulary_is_refused(
 def test_a_start_from_weights_of_other_tags_is_refused(
     tags: list[str], tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
-    """The tags are exchanged, or the subwords are back in their places."""
+    """The other vocabulary has the tags in exchanged places, or the subwords that the tags replaced."""
     exchanged, other = tmp_path / "exchanged.spm", tmp_path / "other.spm"
     add_tags(tokenizer_path, exchanged, [">>en<<", ">>de<<"])
     add_tags(tokenizer_path, other, tags)

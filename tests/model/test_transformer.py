@@ -6,7 +6,7 @@ Neither padding nor later tokens change an output. The numbers of equations and 
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,6 @@ from torch import nn
 
 from model.config import ConfigError, ModelConfig, preset
 from model.transformer import (
-    DecoderLayer,
     MultiHeadAttention,
     Transformer,
     causal_mask,
@@ -128,22 +127,6 @@ def test_causal_in_the_fused_kernel_is_the_causal_mask() -> None:
     torch.testing.assert_close(
         attention(x, x, causal=True), attention.attend_explicitly(x, x, causal_mask(6))[0]
     )
-
-
-def test_layers_that_return_cross_attention_weights_compute_the_same() -> None:
-    model = model_of(num_decoder_layers=3)
-    source, target = torch.randint(4, VOCAB_SIZE, (2, 8)), torch.randint(4, VOCAB_SIZE, (2, 5))
-    source[0, 5:] = 0
-    with torch.no_grad():
-        weights = model.cross_attention_weights(source, target)
-        mask = padding_mask(source)
-        x = model.embedding(target)
-        memory = model.encode(source, mask)
-        for layer in cast(list[DecoderLayer], model.decoder):
-            x, _ = layer.cross_weights(x, memory, mask)
-        torch.testing.assert_close(x, model.decode(target, memory, mask), atol=1e-5, rtol=1e-5)
-    assert weights.shape == (3, 2, 2, 5, 8)
-    assert bool((weights[:, 0, :, :, 5:] == 0).all())
 
 
 def parameters_by_hand(vocab_size: int, d_model: int, d_ff: int, num_layers: int) -> int:

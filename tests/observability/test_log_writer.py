@@ -105,7 +105,9 @@ def test_writers_that_share_a_full_pipe_cut_no_line() -> None:
         assert [line for line in read if line.startswith(name)] == own
 
 
-def test_a_write_has_whole_lines_and_is_short_or_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_has_whole_lines_and_only_a_single_line_exceeds_pipe_buf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lines = ["short", "x" * (2 * select.PIPE_BUF), *("y" * length for length in range(0, 1000, 2))]
     written: list[bytes] = []
     write = os.write
@@ -131,7 +133,7 @@ def test_a_write_has_whole_lines_and_is_short_or_one_line(monkeypatch: pytest.Mo
     assert len(written) < len(lines) / 4, "lines share a write"
 
 
-def test_lines_are_written_after_a_flush() -> None:
+def test_flush_writes_the_lines_and_later_lines_follow() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
         writer.start()
@@ -142,7 +144,7 @@ def test_lines_are_written_after_a_flush() -> None:
         writer.close()
 
 
-def test_lines_are_written_after_a_flush_that_has_timed_out() -> None:
+def test_the_writer_goes_on_after_a_flush_that_timed_out() -> None:
     with pipe() as (reader, descriptor):
         filled = fill(descriptor)
         writer = new_writer(descriptor)
@@ -183,7 +185,9 @@ def test_a_full_pipe_blocks_no_thread_and_dropped_lines_are_reported(
         assert lines.decode().splitlines() in [[*kept[:n], "40 dropped", *kept[n:]] for n in range(10)]
 
 
-def test_lines_dropped_after_the_last_one_are_reported_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_dropped_after_the_last_written_line_are_reported_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(log_writer, "MAX_WAITING_BYTES", 10)
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
@@ -221,9 +225,9 @@ def test_a_report_of_dropped_lines_that_cannot_be_written_is_repeated(
         assert os.read(reader, 100) == b"2 dropped\nlast\n"
 
 
-def test_a_line_before_the_end_is_written_if_the_queue_has_just_been_empty() -> None:
+def test_a_line_that_arrives_between_the_look_at_the_empty_queue_and_the_end_is_written() -> None:
     class Ending(threading.Event):
-        """Ends the writer, after a line, when the thread has found no line and asks whether to end."""
+        """When the thread has found no line and asks whether to end, puts a line and ends the writer."""
 
         def is_set(self) -> bool:
             if threading.current_thread().name == "log" and not super().is_set():
@@ -300,7 +304,7 @@ def test_dropped_lines_are_counted_under_the_lock() -> None:
     assert set(are_locked) == {True}
 
 
-def test_a_line_that_is_cut_is_dropped_and_spoils_no_other(tmp_path: Path) -> None:
+def test_a_line_that_is_cut_counts_as_dropped_and_spoils_no_other(tmp_path: Path) -> None:
     """The file may grow to 100 bytes at first, as on a full disk. Each line has 30 bytes."""
     path = tmp_path / "log"
     program = (

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.runtime.conftest import kernels
 
-from app.graphs import KernelChoice
-from tests.export.tiny import TARGET_KERNELS
-
-
-@pytest.fixture(scope="session", params=TARGET_KERNELS)
-def kernels(request: pytest.FixtureRequest) -> KernelChoice:
-    found: KernelChoice = request.param
-    return found
+__all__ = ["kernels"]

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from app.bundle import Alignment, Bundle
 from app.runtime.interface import Floats, StepInput
-from app.runtime.kernels import Kernels, is_native_usable
+from app.runtime.kernels import Kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import make_manifest, write_variant
 from export.parity import ParityPair, random_pairs
 from export.weights import default_alignment, weights_of
+from model.attention_maps import attention_weights
 from model.config import BOS_ID, preset
 from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model
+from tests.native_kernels import NEEDS_NATIVE
 
 MAX_LENGTH = 24
-NATIVE = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
 def aligned_runner(
@@ -38,11 +38,8 @@ def aligned_runner(
 
 def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment) -> Floats:
     """PyTorch's mean attention of the heads, in one forward pass: (len(target) + 1, source_length)."""
-    source = torch.from_numpy(pair.source).long()[None]
-    target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
-    with torch.no_grad():
-        weights = model.cross_attention_weights(source, target)[alignment.layer, 0]
-    mean: Floats = weights[list(alignment.heads)].mean(0).numpy()
+    _, _, cross = attention_weights(model, pair.source.tolist(), (BOS_ID, *pair.target.tolist()))
+    mean: Floats = cross[alignment.layer, list(alignment.heads)].mean(axis=0)
     return mean
 
 
@@ -67,7 +64,7 @@ def stepwise_weights(runner: LoadedRunner, pairs: list[ParityPair]) -> list[Floa
     ("precision", "tolerance", "kernels"),
     [("fp32", 1e-5, "standard"), ("fp16", 1e-2, "standard"), ("int8", 0.1, "standard")]
     + [
-        pytest.param(name, tolerance, "native", marks=NATIVE)
+        pytest.param(name, tolerance, "native", marks=NEEDS_NATIVE)
         for name, tolerance in (("fp32", 1e-5), ("int8", 0.1))
     ],
 )

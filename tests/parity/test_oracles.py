@@ -77,8 +77,8 @@ def test_the_margin_of_greedy_search_is_that_of_its_closest_choice() -> None:
     assert decision_margin(model, source, Task([source], 1, 5)) == pytest.approx(min(gaps), abs=1e-5)
 
 
-# Steps of an invented beam of 2: the best continuations, best first, and the step's margin. Each continuation is a sum,
-# a live hypothesis and a token.
+# Steps of an invented beam of 2: the best continuations, best first, and the step's margin. Each continuation has a
+# summed log-probability, the number of the live hypothesis that it continues, and a token.
 STEPS = {
     "the last that lives on": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.3, 0, 7), (-4.0, 1, 8)], 0.3),
     "an end that just counts": ([(-1.0, 0, 5), (-2.0, 1, EOS_ID), (-2.1, 0, 7), (-4.0, 1, 8)], 0.1),

@@ -65,7 +65,7 @@ def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list
 
 
 class Subject:
-    """A model, one variant of it, and what PyTorch finds, for all kernels. No test may change them."""
+    """A model, one variant of it, and PyTorch's results. All tests share them, so no test may change them."""
 
     def __init__(self, model: Transformer, bundle: Bundle) -> None:
         self._model, self._bundle = model, bundle
@@ -75,7 +75,7 @@ class Subject:
         return load_tiny_variant(self._bundle, num_rows=num_rows, kernels=kernels)
 
     def difference(self, runner: Runner, name: str, pairs: Sequence[ParityPair]) -> float:
-        """The largest difference on pairs, which have this name."""
+        """The largest difference between the runner and PyTorch. name: of the pairs, the same ones in all calls."""
         if name not in self._found:
             self._found[name] = one_shots_of(self._model, pairs)
         return largest_difference(self._found[name], runner, pairs)
@@ -83,7 +83,7 @@ class Subject:
     def searched(
         self, sources: Sequence[Sequence[int]], options: DecodingOptions, starts: Sequence[int | None]
     ) -> list[tuple[int, ...]]:
-        """The ids of the reference search. A model has the same sources and starts in all calls."""
+        """The ids of the reference search, found once a beam size. All calls have the same sources and starts."""
         name, limit = f"beam {options.beam_size}", options.max_target_length
         if name not in self._found:
             models = [Started(self._model, (BOS_ID, *([] if one is None else [one]))) for one in starts]

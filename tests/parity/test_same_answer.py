@@ -44,7 +44,7 @@ SENTENCES = (
 
 @pytest.fixture(scope="module")
 def requests() -> list[BeamRequest]:
-    """Requests with beam sizes from 1 to 8, some of them twice."""
+    """Requests with beam sizes from 1 to 8, some sizes twice."""
     tokenizer = TaggedTokenizer(load_bundle(BUNDLE))
     return [
         BeamRequest(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8)
@@ -71,7 +71,7 @@ def alone(runner: Runner, requests: list[BeamRequest]) -> list[Hypotheses]:
 def test_int8_hypotheses_and_scores_in_a_batch(
     seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Hypotheses]
 ) -> None:
-    """The sentences run in another order, beside other beam sizes and cancelled sentences, all within a few steps."""
+    """The sentences run in another order, beside other beam sizes and cancelled ones. All arrive within a few steps."""
 
     async def decode() -> tuple[list[Hypotheses], int]:
         async with Decoding(runner) as decoding:
@@ -126,7 +126,7 @@ def test_data_without_a_fitting_sentence_are_refused(
                 str(tmp_path / "a.json"),
             ]
         )
-    assert "the model takes no sentence of the data" in capsys.readouterr().err
+    assert "every sentence of the data is too long for the model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.house_rules.project import ROOT
 
 NATIVE = ROOT / "app" / "runtime" / "native"
 # A library with the one operator, and a stand-in for cuLaunchKernel that runs the kernel with HOST_THREADS threads a
-# block. The kernel needs a multiple of the threads that share a column (cuda/attention.cu).
+# block. HOST_THREADS is a multiple of the number of threads that share a column (cuda/attention.cu).
 SOURCE = """
 #include "operators.h"
 #include "matrix_tiles.h"

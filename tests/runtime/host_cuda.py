@@ -19,15 +19,13 @@ from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_runner import CudaRunner
-from app.runtime.interface import Int32s
 from app.runtime.kv_cache import PoolShape
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.runtime.session import Session, SessionOptions
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
-from model.config import EOS_ID
 from model.transformer import Transformer
-from tests.export.tiny import VOCAB_SIZE, bundle_request
+from tests.export.tiny import bundle_request
 
 STREAM = 4711
 
@@ -40,7 +38,7 @@ class HostCuda:
         to the host.
     blocks: all memory that was allocated, by address. freed: the addresses that were freed.
     num_done: how many copies and kernels have run.
-    thread_modes: the modes of captures that threads have set.
+    thread_modes: the modes of stream capture that threads have set.
     New memory holds garbage, so a read before the first write gives a wrong result.
     """
 
@@ -213,13 +211,17 @@ class RecordingSession(Session):
             super().run(binding.binding, run_options)
 
 
+# What `load_both` returns.
+Both = tuple[OrtRunner, CudaRunner, RecordingSession]
+
+
 def load_both(
     bundle: Bundle,
     *,
     num_rows: int,
     num_repeats: int = 1,
     load_kernels: Callable[[Cuda], Kernels | None] = lambda _: None,
-) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
+) -> Both:
     """A CPU runner, a GPU runner that runs the same graphs on the CPU, and the decoder session of the GPU runner.
 
     bundle: made by `one_variant`. load_kernels: makes the kernels; by default there are none.
@@ -247,12 +249,3 @@ def one_variant(
     pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
     request = replace(bundle_request(), pairs=pairs)
     return Bundle(folder, make_manifest(model.config, request, {precision: variant}, folder), ())
-
-
-def random_sources(seed: int, number: int, *, least: int = 1) -> list[Int32s]:
-    """Sources of `least` to 19 random subwords, and the end token."""
-    random_numbers = np.random.default_rng(seed)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
-        for length in random_numbers.integers(least, 20, number)
-    ]

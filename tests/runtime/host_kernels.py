@@ -1,4 +1,4 @@
-"""The project's CUDA kernels compiled as C++ for a CPU, and a fake of CUDA's driver that runs them."""
+"""The project's CUDA kernels compiled as C++ for a CPU, a fake CUDA driver that runs them, and runners with both."""
 
 # ruff: noqa: N802 - the names are the library's
 from __future__ import annotations
@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from app.graphs import Precision
 from app.runtime import cuda_kernels
 from app.runtime.cuda_kernels import NAMES, Kernels, source_text
 from app.runtime.cuda_memory import Cuda
-from tests.runtime.host_cuda import STREAM, HostCuda
+from model.config import EOS_ID
+from tests.export.tiny import random_model
+from tests.runtime.host_cuda import STREAM, Both, HostCuda, load_both, one_variant
 
+# The kinds of bundles of `load_ending`: the precision, and whether targets begin with a start token of their pair.
+KINDS: dict[str, tuple[Precision, bool]] = {"fp32": ("fp32", False), "int8 prefilled": ("int8", True)}
+# A subword that becomes the best one at a step that depends on the sentence.
+SIMILAR_TO_END = 396
 # Definitions with which the CUDA kernels compile as C++. The threads of a block run at once and meet at __syncthreads.
 PRELUDE = r"""
 #include <barrier>
@@ -143,3 +151,24 @@ def host_kernels(
     with monkeypatch.context() as patch:
         patch.setattr(cuda_kernels, "compile_sources", lambda _, architecture: architecture.encode())
         return Kernels(cuda, driver=HostDriver(library, cuda.library, num_threads))
+
+
+def load_ending(kind: str, library: Any, folder: Path, *, num_rows: int) -> Both:
+    """Runners of a model whose translations end at different steps.
+
+    The copies and kernels of the GPU runner run as late as possible. kind: one of KINDS. library: of
+    `compile_for_host`. folder: for the bundle.
+    """
+    precision, is_prefilled = KINDS[kind]
+    model = random_model(max_length=24)
+    with torch.no_grad():  # the end token is a little likelier than another one
+        table = model.embedding.weight.mul_(0.1)
+        table[EOS_ID] = table[SIMILAR_TO_END] * 1.02
+    bundle = one_variant(model, precision, folder, is_prefilled=is_prefilled)
+    with pytest.MonkeyPatch.context() as patch:
+        return load_both(
+            bundle,
+            num_rows=num_rows,
+            num_repeats=3,
+            load_kernels=lambda cuda: host_kernels(cuda, library, patch),
+        )

@@ -18,16 +18,9 @@ from app.runtime.cuda_runner import CudaRunner
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.session import SessionOptions
 from model.config import BOS_ID
-from tests.export.tiny import random_model
+from tests.export.tiny import random_model, random_sources
 from tests.runtime.host_attention import operator_library
-from tests.runtime.host_cuda import (
-    HostCuda,
-    RecordingSession,
-    host_cuda,
-    load_both,
-    one_variant,
-    random_sources,
-)
+from tests.runtime.host_cuda import HostCuda, RecordingSession, host_cuda, load_both, one_variant
 from tests.runtime.host_kernels import host_kernels
 
 Halves = NDArray[np.float16]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from app.decoding.options import DecodingOptions
 from app.engine.beams import can_offload, offload, reclaim
@@ -20,25 +19,15 @@ from app.runtime.cuda_copies import make_copier
 from app.runtime.cuda_kernels import Kernels
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
-from app.runtime.cuda_runner import CudaRunner
 from app.runtime.cuda_step import BoundStep, Result, StepInputs, StepShape
 from app.runtime.interface import Limits, StepInput
 from app.runtime.kv_cache import PoolShape
-from app.runtime.ort_runner import OrtRunner
 from app.runtime.stop_condition import StopCondition, WakeFlag
 from model.config import EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
-from tests.export.tiny import random_model
-from tests.runtime.host_cuda import (
-    HostCuda,
-    RecordingSession,
-    host_cuda,
-    load_both,
-    one_variant,
-    random_sources,
-    read_cuda,
-)
-from tests.runtime.host_kernels import host_kernels
+from tests.export.tiny import random_sources
+from tests.runtime.host_cuda import Both, HostCuda, host_cuda, read_cuda
+from tests.runtime.host_kernels import KINDS, host_kernels, load_ending
 from tests.runtime.native.test_beams import (
     BOS,
     EOS,
@@ -48,14 +37,13 @@ from tests.runtime.native.test_beams import (
     random_candidates,
     random_options,
 )
-from tests.runtime.test_cuda_greedy import SIMILAR_TO_END
 
 MAX_STEPS = 6
 BEAMS = [
     DecodingOptions(beam_size=size, num_hypotheses=size, max_target_length=20, loop_guard=has_guard)
     for size, has_guard in ((4, False), (4, True), (2, False))
 ]
-# Attention is recorded for one step a call. A call with a greedy sentence takes one step.
+# A call takes one step if a beam in it records attention, or if it has a greedy sentence beside beams.
 MIXED = [*BEAMS, replace(BEAMS[0], alignment=True), DecodingOptions(beam_size=1, max_target_length=20)]
 LIMITS = Limits(NUM_TABLE_ROWS, 8, 24, 60, bos_id=BOS, eos_id=EOS, max_steps=MAX_STEPS)
 SHAPE = PoolShape(
@@ -146,8 +134,8 @@ def take_both(
 ) -> int:
     """Take a call's steps with a search, and with a beam on the GPU. Returns the beam's outcome.
 
-    A beam that does not continue is reclaimed, and an undecided one takes the step that it left undecided
-    on the host.
+    A beam that does not continue is reclaimed. If the GPU left a step undecided, the beam then takes this step on the
+    host.
     """
     beam = offloaded.sequence.beam
     assert beam is not None
@@ -232,27 +220,14 @@ def test_the_search_takes_a_step_without_scores(
     assert (beam.history(), beam.rows, beam.ended()) == (before, [0, 2, 1], [])
 
 
-Both = tuple[OrtRunner, CudaRunner, RecordingSession]
-
-
-@pytest.fixture(scope="module", params=["fp32", "int8 prefilled"])
+@pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """A CPU runner, a GPU runner whose copies and kernels run as late as possible, and its decoder session."""
-    precision, *prefilled = request.param.split()
-    model = random_model(max_length=24)
-    with torch.no_grad():
-        table = model.embedding.weight.mul_(0.1)
-        table[EOS_ID] = table[SIMILAR_TO_END] * 1.02
-    bundle = one_variant(model, precision, tmp_path_factory.mktemp("bundle"), is_prefilled=bool(prefilled))
-    with pytest.MonkeyPatch.context() as patch:
-        return load_both(
-            bundle, num_rows=24, num_repeats=3, load_kernels=lambda cuda: host_kernels(cuda, library, patch)
-        )
+    return load_ending(request.param, library, tmp_path_factory.mktemp("bundle"), num_rows=24)
 
 
 @pytest.mark.parametrize("kinds", [BEAMS, MIXED], ids=["beams", "mixed"])
 def test_the_engine_gives_the_answers_of_the_search(both: Both, kinds: list[DecodingOptions]) -> None:
-    """Sentences arrive while others run, end and are compacted."""
+    """Sentences arrive while others run. When some end, the rows of the others are compacted."""
     answers, num_steps = [], []
     for runner in both[:2]:
         rng = random.Random(1)

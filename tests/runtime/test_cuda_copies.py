@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -23,6 +24,7 @@ from tests.runtime.host_cuda import HostCuda, host_cuda, read_cuda
 from tests.runtime.host_kernels import host_kernels
 
 NUM_ROWS = 8
+NVRTC_FUNCTIONS = ("nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
 # A column has 32 bytes, two of the kernel's vectors.
 SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=3, capacity=7, head_dim=16, dtype="float16")
 
@@ -172,3 +174,12 @@ def test_the_kernels_compile_for_a_gpu() -> None:
     except OSError:
         pytest.skip("there is no NVRTC")
     assert compile_sources(source_text(), "sm_90").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("failing", NVRTC_FUNCTIONS)
+def test_a_program_that_cannot_be_compiled_is_freed(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Mock(**{f"{name}.return_value": 6 if name == failing else 0 for name in NVRTC_FUNCTIONS})
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: compiler)
+    with pytest.raises(EngineFailure, match="CUDA's compiler failed with error 6"):
+        compile_sources("", "sm_90")
+    assert compiler.nvrtcDestroyProgram.call_count == (failing != "nvrtcCreateProgram")

@@ -9,30 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 
 from app.decoding.options import DecodingOptions
 from app.runtime.cuda_pacing import MAX_AHEAD
-from app.runtime.cuda_runner import CudaRunner
 from app.runtime.interface import Int32s, StepInput, StepOutput
 from app.runtime.ort_runner import OrtRunner
 from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
-from tests.export.tiny import random_model
-from tests.runtime.host_cuda import (
-    HostCuda,
-    RecordingSession,
-    host_cuda,
-    load_both,
-    one_variant,
-    random_sources,
-)
-from tests.runtime.host_kernels import host_kernels
+from tests.export.tiny import random_sources
+from tests.runtime.host_cuda import Both, HostCuda, host_cuda
+from tests.runtime.host_kernels import KINDS, host_kernels, load_ending
 
 NUM_ROWS = 12
-# A subword that becomes the best one at a step that depends on the sentence.
-SIMILAR_TO_END = 396
 # The `start_id` for which any subword at the first position is a start token.
 ANY_ID = -1
 
@@ -108,25 +97,9 @@ def test_the_kernel_follows_the_rules(library: Any, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(found, values)
 
 
-Both = tuple[OrtRunner, CudaRunner, RecordingSession]
-
-
-@pytest.fixture(scope="module", params=["fp32", "int8 prefilled"])
+@pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """A CPU runner, a GPU runner whose copies and kernels run as late as possible, and its decoder session."""
-    precision, *prefilled = request.param.split()
-    model = random_model(max_length=24)
-    with torch.no_grad():  # the end token is a little likelier than another one
-        table = model.embedding.weight.mul_(0.1)
-        table[EOS_ID] = table[SIMILAR_TO_END] * 1.02
-    bundle = one_variant(model, precision, tmp_path_factory.mktemp("bundle"), is_prefilled=bool(prefilled))
-    with pytest.MonkeyPatch.context() as patch:
-        return load_both(
-            bundle,
-            num_rows=NUM_ROWS,
-            num_repeats=3,
-            load_kernels=lambda cuda: host_kernels(cuda, library, patch),
-        )
+    return load_ending(request.param, library, tmp_path_factory.mktemp("bundle"), num_rows=NUM_ROWS)
 
 
 def single_steps(runner: OrtRunner, step: StepInput) -> tuple[Any, Any]:
@@ -259,7 +232,7 @@ def test_without_kernels_a_call_takes_one_step(both: Both) -> None:
 
 
 def test_the_engine_gives_the_answers_of_single_steps(both: Both) -> None:
-    """Sentences of many lengths arrive, end and are compacted while calls of several steps run."""
+    """Sentences of many lengths arrive and end, and rows are compacted, while calls of several steps run."""
     longest = min(runner.limits.max_target_length for runner in both[:2]) - 1
     answers, num_steps = [], []
     for runner in both[:2]:

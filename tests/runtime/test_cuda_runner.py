@@ -15,21 +15,12 @@ from app.runtime import cuda_choice, cuda_memory, cuda_runner
 from app.runtime.cuda_choice import SWITCHES
 from app.runtime.cuda_runner import CudaRunner, bucket_of, buckets, load_cuda_runner
 from app.runtime.interface import Int32s, StepInput
-from app.runtime.ort_runner import OrtRunner
 from app.runtime.session import Session, SessionOptions, _session_options
 from model.config import BOS_ID, EOS_ID
-from tests.export.tiny import VOCAB_SIZE, random_model
-from tests.runtime.host_cuda import (
-    STREAM,
-    RecordingSession,
-    host_cuda,
-    load_both,
-    one_variant,
-    random_sources,
-)
+from tests.export.tiny import VOCAB_SIZE, random_model, random_sources
+from tests.runtime.host_cuda import STREAM, Both, host_cuda, load_both, one_variant
 
 NUM_ROWS = 12
-Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 
 @pytest.fixture(scope="module", params=["int8", "fp32", "fp32 prefilled"])

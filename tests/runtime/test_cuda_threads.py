@@ -1,4 +1,4 @@
-"""What ends on a GPU ends while no other thread captures a graph."""
+"""A session or runner on a GPU is freed while no other thread captures a graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Probe:
 
 @pytest.mark.parametrize("kind", [GpuSession, CudaRunner])
 def test_no_thread_captures_while_a_session_or_runner_is_freed(kind: Any) -> None:
-    """Also if its load has failed: then it has only some of its attributes."""
+    """This holds, too, for an object whose load has failed, and which has only some of its attributes."""
     found: list[bool] = []
     owner = kind.__new__(kind)
     owner.session = Probe(found)

@@ -55,13 +55,13 @@ CASES = {
         ["CUDAExecutionProvider"],
         print_nothing,
         "libcuda.so.none",
-        r"no NVIDIA driver \(libcuda\.so\.none\): install one for CUDA 13, 580 or newer",
+        r"no NVIDIA driver \(libcuda\.so\.none\): install one for CUDA 13, version 580 or newer",
     ),
     "device": (
         ["CUDAExecutionProvider"],
         print_nothing,
         "libc.so.6",
-        r"no GPU can be used, .* 580 or newer \(CUDA failure 35: driver too old\)",
+        r"no GPU can be used; .* version 580 or newer \(CUDA failure 35: driver too old\)",
     ),
 }
 

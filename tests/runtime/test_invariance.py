@@ -14,15 +14,16 @@ from app.runtime.ort_runner import LoadedRunner
 from export.parity import distributions_of
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
-from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model, random_sources
 
+MAX_LENGTH = 32
 NUM_SENTENCES = 60
 NUM_STEPS = 4
 
 
 @pytest.fixture(scope="module", params=["attention", "ssru"])
 def model(request: pytest.FixtureRequest) -> Transformer:
-    return random_model(max_length=32, decoder=request.param)
+    return random_model(max_length=MAX_LENGTH, decoder=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +34,9 @@ def runner(
     return load_tiny_runner(model, "int8", folder, num_rows=64, kernels=kernels)
 
 
-def random_sources(seed: int) -> list[Int32s]:
-    random_numbers = np.random.default_rng(seed)
-    lengths = random_numbers.integers(1, 32, NUM_SENTENCES)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length - 1), EOS_ID).astype(np.int32)
-        for length in lengths
-    ]
+def all_sources(seed: int) -> list[Int32s]:
+    """Sources of all lengths that the model takes."""
+    return random_sources(seed, NUM_SENTENCES, least=0, most=MAX_LENGTH - 1)
 
 
 def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
@@ -53,7 +50,7 @@ def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
 
 
 def test_alone_and_in_a_batch(runner: LoadedRunner) -> None:
-    sources = random_sources(1)
+    sources = all_sources(1)
     targets = (
         np.random.default_rng(2).integers(EOS_ID + 1, VOCAB_SIZE, (NUM_SENTENCES, NUM_STEPS)).astype(np.int32)
     )
@@ -67,7 +64,7 @@ def test_alone_and_in_a_batch(runner: LoadedRunner) -> None:
 
 
 def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
-    sources = random_sources(3)
+    sources = all_sources(3)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)
@@ -79,7 +76,7 @@ def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
 
 def test_the_subwords_of_a_row_do_not_change_another_row(runner: LoadedRunner) -> None:
     """Each row has its own scale. One scale for the whole tensor would depend on all rows."""
-    sources = random_sources(6)[:2]
+    sources = all_sources(6)[:2]
     targets = np.full((2, NUM_STEPS), BOS_ID, np.int32)
     changed = targets.copy()
     changed[1] = np.arange(NUM_STEPS) + 50
@@ -93,7 +90,7 @@ def test_the_subwords_of_a_row_do_not_change_another_row(runner: LoadedRunner) -
 def test_the_number_of_threads_changes_no_result(
     runner: LoadedRunner, model: Transformer, tmp_path: Path, kernels: KernelChoice
 ) -> None:
-    sources = random_sources(7)
+    sources = all_sources(7)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)

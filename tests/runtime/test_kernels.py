@@ -16,17 +16,17 @@ from app.errors import SettingsError
 from app.graphs import Variant
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
-from app.runtime.kernels import INSTRUCTIONS, choose_kernels, is_native_usable
+from app.runtime.kernels import INSTRUCTIONS, choose_kernels
 from app.runtime.native import usable_targets, used_target
 from app.runtime.native.cpu import TARGETS, targets_for
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import load_tiny_runner, random_model
+from tests.native_kernels import NEEDS_NATIVE
 
 # The target that needs the fewest instructions: an x86-64 processor that can run any target can run this one.
 LAST_TARGET = targets_for("x86_64")[-1]
-needs_native = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *, built: tuple[str, ...], supporte
     monkeypatch.setattr("app.runtime.native.select_target", lambda target: None)
 
 
-@needs_native
+@NEEDS_NATIVE
 def test_auto_is_native_if_possible(bundle: Bundle) -> None:
     loaded = {
         choice: type(
@@ -94,7 +94,7 @@ def test_otherwise_auto_is_standard_and_native_is_an_error(
     assert reason in caught.value.problems[0]
 
 
-@needs_native
+@NEEDS_NATIVE
 @pytest.mark.parametrize("target", usable_targets())
 def test_a_target_can_be_chosen(target: Any, bundle: Bundle, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the target that runs."""
@@ -153,7 +153,7 @@ def test_older_native_graphs_are_not_used(variant: Variant, monkeypatch: pytest.
         choose_kernels(found, "native")
 
 
-@needs_native
+@NEEDS_NATIVE
 class TestSlots:
     @pytest.fixture
     def runner(self, tmp_path: Path) -> NativeRunner:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from pathlib import Path
 
 import pytest
 
 from app.bundle import load_bundle
-from app.runtime.kernels import is_native_usable
 from app.runtime.kv_cache import paged_zeros
-from app.runtime.mapped_files import release_pages
+from app.runtime.mapped_files import has_copies, release_pages
 from app.runtime.ort_runner import load_runner
 from tests.api.server_process import ROOT
+from tests.native_kernels import NEEDS_NATIVE
 
 NUM_PAGES = 64
 BUNDLED = ROOT / "bundles" / "en-de"
@@ -57,7 +58,15 @@ def test_written_pages_are_kept(tmp_path: Path) -> None:
         assert pages[3 * mmap.PAGESIZE] == 200
 
 
-@pytest.mark.skipif(not is_native_usable(), reason="the native kernels cannot be used here")
+@pytest.mark.parametrize(
+    ("bits", "is_copy"), [((), False), ((63, 61), False), ((62, 61), False), ((63,), True), ((62,), True)]
+)
+def test_a_copy_is_in_memory_or_swapped_out_and_not_of_the_file(bits: tuple[int, ...], is_copy: bool) -> None:
+    entry = sum(1 << bit for bit in bits) + 12345  # the page's place
+    assert has_copies(struct.pack("=3Q", 1 << 63 | 1 << 61, entry, 0)) == is_copy
+
+
+@NEEDS_NATIVE
 def test_a_loaded_model_has_its_weights_in_memory_once() -> None:
     bundle = load_bundle(BUNDLED)
     runner = load_runner(bundle, precision="int8", device="cpu", kernels="native", num_rows=4, num_threads=1)

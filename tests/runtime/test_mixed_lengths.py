@@ -9,8 +9,8 @@ import pytest
 from app.bundle import Bundle
 from app.runtime.cuda_runner import CudaRunner
 from app.runtime.interface import Int32s, StepInput
-from model.config import BOS_ID, EOS_ID
-from tests.export.tiny import VOCAB_SIZE, random_model
+from model.config import BOS_ID
+from tests.export.tiny import VOCAB_SIZE, random_model, random_sources
 from tests.runtime.host_cuda import RecordingSession, load_both, one_variant
 
 NUM_ROWS, NUM_SENTENCES, NUM_STEPS = 100, 1000, 5
@@ -20,14 +20,6 @@ MAX_LENGTH = 24
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return one_variant(random_model(max_length=MAX_LENGTH), "fp16", tmp_path_factory.mktemp("fp16"))
-
-
-def random_sources(seed: int, number: int) -> list[Int32s]:
-    random_numbers = np.random.default_rng(seed)
-    return [
-        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
-        for length in random_numbers.integers(0, MAX_LENGTH, number)
-    ]
 
 
 def greedy_ids(runner: CudaRunner, num_rows: int) -> Int32s:
@@ -45,7 +37,8 @@ def test_a_sentence_has_the_same_ids_alone_and_with_others(bundle: Bundle) -> No
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)
     encoder = runner._encoder
     assert isinstance(encoder, RecordingSession)
-    sources, rows = random_sources(1, NUM_SENTENCES), list(range(NUM_ROWS))
+    sources = random_sources(1, NUM_SENTENCES, least=0, most=MAX_LENGTH - 1)
+    rows = list(range(NUM_ROWS))
     for start in range(0, NUM_SENTENCES, NUM_ROWS):
         chosen = sources[start : start + NUM_ROWS]
         for row, source in enumerate(chosen):

@@ -214,7 +214,8 @@ def test_a_lack_of_memory_is_an_engine_failure_and_the_next_call_runs(
 def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:
     """The engine fails the sentences of such rows (`app.engine.core`)."""
     model = random_model(max_length=16)
-    # The weight also makes the logits. The softmax sums over them, so one NaN makes all probabilities of a row NaN.
+    # The embedding table is also the output table, so one logit of each row is NaN. The softmax sums over all logits,
+    # so all probabilities of the row are NaN.
     model.embedding.weight.data[7] = float("nan")
     runner = load_tiny_runner(model, "fp32", tmp_path)
     runner.encode([np.array([5, 2], np.int32)] * 2, [0, 1])

@@ -56,7 +56,10 @@ def test_a_server_is_measured_once_and_sized_twice(
 def test_times_that_cannot_be_saved_leave_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong path is an error before the measurement. What goes wrong later loses neither result."""
+    """A wrong path is an error before the measurement. If the file cannot be written later, the result is printed.
+
+    If no result can be found, the measured times are still saved.
+    """
     measured = Mock(return_value=COSTS)
     monkeypatch.setattr("transduce.sizing.command.measure", measured)
     monkeypatch.setattr("transduce.sizing.capacity.NUM_REQUESTS", 600)

@@ -1,4 +1,4 @@
-"""The simulated server against times that are known otherwise."""
+"""Compares the simulated server with times that are calculated by hand or by a formula."""
 
 from __future__ import annotations
 

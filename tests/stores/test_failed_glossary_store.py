@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from app.stores import glossaries
 from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
-from app.text.glossary import Term
+from app.text.glossary import Glossary, Term
 
 ANNA = "0123456789ab"
 PAIR = ("en", "de")
@@ -67,9 +69,32 @@ def test_a_loaded_glossary_is_used_while_the_file_cannot_be_read(path: Path) -> 
 
 def test_a_deleted_glossary_is_not_used_while_the_file_cannot_be_read(path: Path) -> None:
     store = GlossaryStore(path)
+    here, elsewhere = (store.create(ANNA, name, PAIR, TERMS).glossary_id for name in ("here", "elsewhere"))
+    for deleted in (here, elsewhere):
+        store.load(ANNA, deleted)
+    store.delete(ANNA, here)
+    GlossaryStore(path).delete(ANNA, elsewhere)  # like another process
+    with pytest.raises(GlossaryNotFound):
+        store.load(ANNA, elsewhere)
+    path.unlink()
+    for deleted in (here, elsewhere):
+        with pytest.raises(GlossaryStoreError):
+            store.load(ANNA, deleted)
+
+
+def test_a_glossary_that_is_deleted_while_it_is_loaded_is_not_cached(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = GlossaryStore(path)
     deleted = store.create(ANNA, "deleted", PAIR, TERMS).glossary_id
-    store.load(ANNA, deleted)
-    store.delete(ANNA, deleted)
+
+    def compiled(terms: Sequence[Term], language: str) -> Glossary:
+        store.delete(ANNA, deleted)  # like another thread
+        return Glossary(terms, language)
+
+    monkeypatch.setattr(glossaries, "Glossary", compiled)
+    with suppress(GlossaryNotFound):
+        store.load(ANNA, deleted)
     path.unlink()
     with pytest.raises(GlossaryStoreError):
         store.load(ANNA, deleted)

@@ -92,6 +92,6 @@ def test_a_url_may_leave_out_the_database(url: str) -> None:
     RedisUsageStore(url).close()
 
 
-def test_a_host_that_no_name_can_be_is_a_failure_of_the_store() -> None:
+def test_an_invalid_host_name_is_a_failure_of_the_store() -> None:
     with closing(RedisUsageStore("redis://a..b:6379/0")) as store, pytest.raises(UsageStoreError):
         store.exchange(None, NOW)

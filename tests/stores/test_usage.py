@@ -125,7 +125,7 @@ def test_more_than_a_whole_period_is_refused_for_ever() -> None:
 def test_a_request_above_one_whole_limit_is_too_large_whatever_others_it_exceeds(
     limits: dict[str, int],
 ) -> None:
-    """It is refused in every period, so no time at which to try again is right."""
+    """Every period refuses the request, so the error names no time for another try."""
     usage = usage_of(Clock("2027-01-01"), **limits)
     spend(usage, 90)
     with pytest.raises(PayloadTooLarge, match="100 characters a day; this request needs 101"):

@@ -1,4 +1,4 @@
-"""When counts are exchanged with a store, and what is logged. The tests hold the clock."""
+"""When counts are exchanged with a store, and what is logged. Tests set the clock of the saver."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from app.errors import UsageUnavailable
 from app.stores import usage_saver
 from app.stores.usage_saver import FRESH_S, RETRY_S, UsageSaver
 from app.stores.usage_store import Batch, Count, UsageStoreError
+from tests.api.processes import wait_until
 from tests.stores.test_usage_store import NOW, count
 
 HANG_TIMEOUT_S = 10.0
@@ -27,9 +28,10 @@ class Clock:
 
 
 class MemoryStore:
-    """A store in memory. num_failures: the exchanges that fail from now on. clock: each exchange takes exchange_s.
+    """A store in memory. num_failures: how many of the next exchanges fail.
 
-    begun, saved: set when an exchange begins, and when one has added amounts. An exchange waits for may_end.
+    An exchange moves the clock forward by exchange_s seconds, and waits until may_end is set.
+    begun: set when an exchange begins. saved: set when an exchange has added amounts.
     """
 
     def __init__(self, clock: Clock | None = None, *, exchange_s: float = 0.0) -> None:
@@ -154,5 +156,27 @@ def test_counts_are_fresh_from_the_start_of_their_exchange(monkeypatch: pytest.M
         await saver.ensure_fresh()
         assert store.num_exchanges == 2
         await saver.close()
+
+    asyncio.run(scenario())
+
+
+def test_no_exchange_begins_after_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange that runs ends later than `close` waits, and fails."""
+    for name in ("SAVE_S", "WAIT_S", "RETRY_S"):
+        monkeypatch.setattr(usage_saver, name, 0.01)
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        store.num_failures = 1
+        store.may_end.clear()
+        saver = new_saver(store)
+        saver.add(count(), 60)
+        await asyncio.to_thread(store.begun.wait, HANG_TIMEOUT_S)
+        await saver.close()
+        saver.add(count(), 30)
+        store.may_end.set()
+        await asyncio.to_thread(wait_until, lambda: saver.num_failures > 0)
+        await asyncio.sleep(0.1)  # ten times RETRY_S
+        assert (store.num_exchanges, saver.num_failures) == (1, 1)
 
     asyncio.run(scenario())

@@ -9,8 +9,8 @@ from collections.abc import Callable
 TIMES = 16
 # Linear work grows by TIMES, and quadratic work by 256. CPU caches and clock may add a factor of five.
 MAX_GROWTH = 5 * TIMES
-# A longer input may take another path, of a higher constant. There, linear work on twice as much takes 2 times as long,
-# and quadratic work 4 times.
+# A longer input may take another code path with a higher cost per unit. On that path, linear work takes 2 times as long
+# for twice the input, and quadratic work 4 times.
 MAX_DOUBLED = 3
 NUM_TRIALS = 3
 
@@ -18,7 +18,8 @@ NUM_TRIALS = 3
 def check_near_linear(work: Callable[[int], object], size: int, *, max_growth: float = MAX_GROWTH) -> None:
     """Fail if the time of work(size) grows as quadratic work does, both up to `size` and from there to twice `size`.
 
-    max_growth: from a sixteenth of `size`. With a lower one, slow linear work hides less of the quadratic work.
+    max_growth: the check passes if the time grows by less than this from a sixteenth of `size` to `size`. A lower value
+        also finds quadratic work that slow linear work would hide.
     """
     small_s = _least_s(work, size // TIMES)
     for _ in range(NUM_TRIALS):

@@ -1,4 +1,4 @@
-"""Sentences do not end after abbreviations and within numbers that sentencex separates."""
+"""A sentence does not end after an abbreviation or in a number, although sentencex ends it there."""
 
 from __future__ import annotations
 

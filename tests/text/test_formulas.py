@@ -14,10 +14,10 @@ from benchmarks.roundtrip_models import reversed_words
 from tests.text.fake_models import translate_with
 
 HTML = ParseOptions("en", "de", TextFormat.HTML)
-MARK = "\U000f0000"
+PLACEHOLDER = "\U000f0000"
 
 
-def found(html: str) -> list[str]:
+def formulas_of(html: str) -> list[str]:
     """The formulas and marks of a text."""
     blocks = [part for part in read_html(html).parts if not isinstance(part, str)]
     return [span.of(block.text) for block in blocks for span in find_formulas(block)]
@@ -35,7 +35,9 @@ def found(html: str) -> list[str]:
 )  # fmt: skip
 def test_a_formula_is_found_as_a_whole(word: str) -> None:
     text = word.replace("<", "\n<").replace(">", ">\n").split("\n")
-    assert found(f"<p>the {word} is</p>") == ["".join(part for part in text if not part.startswith("<"))]
+    assert formulas_of(f"<p>the {word} is</p>") == [
+        "".join(part for part in text if not part.startswith("<"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,34 +76,40 @@ def test_a_formula_is_found_as_a_whole(word: str) -> None:
     ],
 )
 def test_of_a_word_only_the_mark_is_found(word: str, marks: list[str]) -> None:
-    assert found(f"<p>the {word} is</p>") == marks
+    assert formulas_of(f"<p>the {word} is</p>") == marks
 
 
 @pytest.mark.parametrize(
-    ("html", "source"),
+    ("html", "source", "copied"),
     [
-        ("The price<sup>1</sup> rises.", f"The price{MARK} rises."),
-        ('The price<sup class="n"><a href="#1">1</a></sup> rises.', f"The price{MARK} rises."),
-        ("The price<sup>[1]</sup> rises.", f"The price{MARK} rises."),
-        ('The price<sup id="r"><a href="#1">[1]</a></sup>.', f"The price{MARK}."),
-        ("The price<sup>see note 1</sup> rises.", f"The price{MARK} rises."),
-        ("The <b>price</b><sup>1</sup> <i>rises</i>.", f"The price{MARK} rises."),
-        ("The <b>price<sup>1</sup></b> rises.", f"The price{MARK} rises."),
-        ("It has <b>3</b>new words.", f"It has {MARK} new words."),
-        ("It has <b>{n}</b>new words.", f"It has {MARK} new words."),
-        ("It is <b>{n}</b>th here.", f"It is {MARK}th here."),
-        ("It has <b>{n}</b>items.", f"It has {MARK} items."),
+        ("The price<sup>1</sup> rises.", f"The price{PLACEHOLDER} rises.", "<sup>1</sup>"),
+        (
+            'The price<sup class="n"><a href="#1">1</a></sup> rises.',
+            f"The price{PLACEHOLDER} rises.",
+            '<sup class="n"><a href="#1">1</a></sup>',
+        ),
+        ("The price<sup>[1]</sup> rises.", f"The price{PLACEHOLDER} rises.", "<sup>[1]</sup>"),
+        (
+            'The price<sup id="r"><a href="#1">[1]</a></sup>.',
+            f"The price{PLACEHOLDER}.",
+            '<sup id="r"><a href="#1">[1]</a></sup>',
+        ),
+        ("The price<sup>see note 1</sup> rises.", f"The price{PLACEHOLDER} rises.", "<sup>see note 1</sup>"),
+        ("The <b>price</b><sup>1</sup> <i>rises</i>.", f"The price{PLACEHOLDER} rises.", "<sup>1</sup>"),
+        ("The <b>price<sup>1</sup></b> rises.", f"The price{PLACEHOLDER} rises.", "<sup>1</sup>"),
+        ("It has <b>3</b>new words.", f"It has {PLACEHOLDER} new words.", "<b>3</b>"),
+        ("It has <b>{n}</b>new words.", f"It has {PLACEHOLDER} new words.", "<b>{n}</b>"),
+        ("It is <b>{n}</b>th here.", f"It is {PLACEHOLDER}th here.", "<b>{n}</b>"),
+        ("It has <b>{n}</b>items.", f"It has {PLACEHOLDER} items.", "<b>{n}</b>"),
     ],
 )
-def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str) -> None:
+def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str, copied: str) -> None:
     parsed = parse_text(html, HTML)
     (segment,) = parsed.segments(bool)
     assert segment.source == source
-    words = source.split(MARK, maxsplit=1)[0]
+    words = source.split(PLACEHOLDER, maxsplit=1)[0]
     start, end = parsed.source_range(segment, len(words), len(words) + 1)
-    copied = html[start:end]
-    assert copied.startswith("<")
-    assert copied.endswith((">", "</sup>"))
+    assert html[start:end] == copied
     assert translate_with(html, HTML).text.count(copied) == 1
     before = parsed.source_range(segment, len(words) - 1, len(words))
     assert html[slice(*before)] == words[-1]
@@ -112,7 +120,7 @@ def test_a_term_beside_letters_keeps_its_element() -> None:
     options = ParseOptions("zh", "en", TextFormat.HTML, glossary=Glossary([Term(term, term)], "zh"))
     parsed = parse_text(f"iPhone<b>{term}</b>", options)
     (segment,) = parsed.segments(bool)
-    assert segment.source == "iPhone" + MARK
+    assert segment.source == "iPhone" + PLACEHOLDER
     assert translate_with(f"iPhone<b>{term}</b>", options).text == f"iPhone<b>{term}</b>"
 
 

@@ -220,9 +220,9 @@ def test_numbers_are_written_as_in_the_target_language(
     parsed, segment = parsed_sentence(text, options)
     assert "\u00a0" not in segment.source
     assert parsed.finish([segment], [copied(segment.source)]).text == expected
-    carried = with_number_placeholders(segment, text)
-    assert carried.numbers
-    assert parsed.finish([carried], [copied(carried.source)]).text == expected
+    with_placeholders = with_number_placeholders(segment, text)
+    assert with_placeholders.numbers
+    assert parsed.finish([with_placeholders], [copied(with_placeholders.source)]).text == expected
 
 
 def test_a_number_that_is_decoded_as_a_placeholder_has_the_spaces_of_the_text() -> None:
@@ -239,7 +239,7 @@ def test_a_number_that_is_decoded_as_a_placeholder_has_the_spaces_of_the_text() 
         ("ma\u00adil box", "The mail box is red"),
     ],
 )
-def test_a_term_may_have_such_characters_inside(term: str, text: str) -> None:
+def test_a_term_may_have_wide_spaces_and_invisible_characters_inside(term: str, text: str) -> None:
     options = PLAIN._replace(glossary=Glossary([Term(term, "Briefkasten")], "en"))
     parsed, segment = parsed_sentence(text, options)
     assert segment.source == "The mail box is red"

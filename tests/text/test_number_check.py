@@ -89,7 +89,7 @@ def test_changes_are_reported(
     assert found
 
 
-def test_a_date_with_the_marks_of_no_date_is_a_change() -> None:
+def test_a_date_written_with_a_comma_is_a_change() -> None:
     found = changed_numbers("Am 24.12. ist zu.", "Closed on 24,12.", "de", "en")
     assert (found.missing, found.added) == (("24.12",), ("24,12",))
     assert not changed_numbers("Am 24.12. ist zu.", "Closed on 12/24.", "de", "en")

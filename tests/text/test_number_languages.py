@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from app.text.formulas import find_formulas
-from app.text.html_reader import read_html
 from app.text.language_codes import decimal_marks
 from app.text.language_names import KNOWN_LANGUAGES
 from app.text.number_check import changed_numbers, may_have_number, number_spans
 from tests.text.growth import check_near_linear
+from tests.text.test_formulas import formulas_of
 
 WITH_COMMA = "ro hu bg el no nn vi id sk hr ca sr sr-Latn sl lt lv et kk gl eu is fr-CH de-CH es-MX ar fa xx"
 
@@ -94,7 +93,7 @@ def test_a_multiplied_number_is_compared_as_fast_as_another(monkeypatch: pytest.
     assert len(calls) < 20 * 400
 
 
-def test_every_mark_is_known_for_most_languages() -> None:
+def test_the_decimal_mark_is_known_for_most_languages() -> None:
     unknown = {code for code in KNOWN_LANGUAGES if len(decimal_marks(code)) > 1}
     assert unknown == {"ar", "fa", "km", "ps"}
 
@@ -126,7 +125,7 @@ def test_numbers_are_found_in_near_linear_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "found"),
+    ("html", "expected"),
     [
         ("<p>\u6211\u6709<b>3</b>\u4e2a\u82f9\u679c\uff0c\u5f88\u597d\u3002</p>", []),
         ("<p>\u4f1a\u8b70\u306b\u306f<strong>10\u4e07\u4eba</strong>\u304c\u6765\u305f\u3002</p>", []),
@@ -136,14 +135,8 @@ def test_numbers_are_found_in_near_linear_time() -> None:
         ("<p>the 1<sup>st</sup> and A<b>4</b> un<b>do</b></p>", ["1st", "A4"]),
     ],
 )
-def test_a_formula_has_no_letter_of_a_script_without_spaces(html: str, found: list[str]) -> None:
-    formulas = [
-        span.of(block.text)
-        for block in read_html(html).parts
-        if not isinstance(block, str)
-        for span in find_formulas(block)
-    ]
-    assert formulas == found
+def test_a_formula_has_no_letter_of_a_script_without_spaces(html: str, expected: list[str]) -> None:
+    assert formulas_of(html) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A list item, paragraph, option or part of a table that is not translated ends as in a browser without its end tag."""
+"""An untranslated list item, paragraph, option or part of a table without an end tag ends where a browser ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts with fake models. Everything except the translated text is unchanged for any model."""
+"""Texts are translated with fake models. Everything except the translated text is unchanged for any model."""
 
 from __future__ import annotations
 

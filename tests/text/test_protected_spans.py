@@ -65,7 +65,7 @@ def test_prose_is_not_protected(text: str) -> None:
         ("\u8acb\u770bhttps://example.org/a\u3002\u8b1d", ["https://example.org/a"]),
         ("{a}{b} %s%d", ["{a}", "{b}", "%s", "%d"]),
         ("%dpx and %sfold", ["%d", "%s"]),
-        # Browsers copy a path in percent-encoding, so these letters are the next words.
+        # A browser percent-encodes the path of a URL that a user copies. So these letters are the words after the URL.
         ("\u8bbf\u95eehttps://example.com\u83b7\u53d6\u3002", ["https://example.com"]),
         ("\u8bbf\u95eehttps://example.com/a?b=c\u83b7\u53d6", ["https://example.com/a?b=c"]),
         ("\u8be6\u89c1www.example.com\u6211\u4eec", ["www.example.com"]),

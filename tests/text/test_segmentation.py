@@ -113,7 +113,8 @@ def test_parts_are_in_order() -> None:
         (" \t\n\u00a0\u200b\ufeff", []),
         ("\u061c\u0645\u0631\u062d\u0628\u0627 abc\u061c", ["\u0645\u0631\u062d\u0628\u0627 abc"]),
         ("", []),
-        # sentencex panics on "B\u00a0.", so it gets a space instead. After a panic the text would be one sentence.
+        # sentencex panics on "B\u00a0.", so it gets a plain space in place of the no-break space. After a panic the
+        # text would be one sentence.
         ("We came. B\u00a0. He left.", ["We came.", "B\u00a0.", "He left."]),
     ],
 )
@@ -142,7 +143,8 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("\u2013 Bread, he said.", "Bread, he said."),
         ("-5 degrees", "-5 degrees"),  # a minus has no space after it
         ("3.5 million loaves", "3.5 million loaves"),
-        # "2024." is no list mark, because it has four digits. But for sentencex it is a sentence, and it has no letter.
+        # "2024." is no list mark, because it has four digits. But sentencex makes it a sentence, and a sentence without
+        # a letter has no span.
         ("2024. A year of bread", "A year of bread"),
         ("*Bread* and butter", "*Bread* and butter"),
         ("(I know", "(I know"),

@@ -85,7 +85,7 @@ def test_offsets_are_those_before_the_normalisation(normalising: Tokenizer, text
     assert "".join(parts(text, offsets)) == text
     assert parts(text, offsets)[-1] == "."
     starts = {start for start, _ in offsets}
-    # A subword begins at or before the space of each word.
+    # A subword begins at the first space before each word.
     assert {
         index for index, character in enumerate(text) if character == " " and text[index - 1] != " "
     } <= starts

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+TIMEOUT_S = 120.0  # reached only by a hang, even on a busy machine
 # A function that handles one connection after its request is read.
 Act = Callable[[socket.socket], None]
 
@@ -16,7 +17,7 @@ Act = Callable[[socket.socket], None]
 class BadServer:
     """Handles the k-th connection with the k-th act, and later connections with the last act.
 
-    num_requests: connections so far. An act may read further requests, which do not count. has_begun: set once a
+    num_connections: connections so far. On each of them an act may read several requests. has_begun: set once a
     request is read. has_seen_end: set once the client has closed a connection. `close` may set it, too.
     """
 
@@ -25,7 +26,7 @@ class BadServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.num_requests = 0
+        self.num_connections = 0
         self.has_begun = threading.Event()
         self.has_seen_end = threading.Event()
 
@@ -36,8 +37,8 @@ class BadServer:
             except OSError:
                 return
             self._connections.append(connection)
-            act = self._acts[min(self.num_requests, len(self._acts) - 1)]
-            self.num_requests += 1
+            act = self._acts[min(self.num_connections, len(self._acts) - 1)]
+            self.num_connections += 1
             try:
                 read_request(connection)
                 self.has_begun.set()
@@ -60,7 +61,7 @@ class BadServer:
 
     def wait_until_closed(self, connection: socket.socket) -> None:
         """Wait until the client closes the connection."""
-        connection.settimeout(120)
+        connection.settimeout(TIMEOUT_S)
         if connection.recv(1) == b"":
             self.has_seen_end.set()
 
@@ -74,13 +75,13 @@ def bad_server(*acts: Act) -> Iterator[BadServer]:
         yield server
     finally:
         server.close()
-        thread.join(timeout=130)
+        thread.join(timeout=TIMEOUT_S + 10)
     assert not thread.is_alive()
 
 
 def read_request(connection: socket.socket) -> None:
-    """Read one request. Raises ConnectionResetError if the client closes the connection before its end."""
-    connection.settimeout(120)
+    """Read one request. Raises ConnectionResetError if the client closes the connection before the request ends."""
+    connection.settimeout(TIMEOUT_S)
     data = b""
     while b"\r\n\r\n" not in data:
         data += received(connection)
@@ -95,6 +96,11 @@ def received(connection: socket.socket) -> bytes:
     if not data:
         raise ConnectionResetError("the client has closed the connection")
     return data
+
+
+def silent(connection: socket.socket) -> None:
+    """Answer nothing until the client closes the connection."""
+    connection.recv(1)
 
 
 def answer(status: int, body: object, headers: str = "") -> Act:
@@ -132,3 +138,4 @@ SEGMENT = {
     "num_done": 1,
     "num_segments": 1,
 }
+ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import uvicorn
+
+from tests.transduce.asgi_server import asgi_server, read_body
 
 
 @dataclass
@@ -40,11 +39,7 @@ class ScriptedServer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
-        body, is_more = b"", True
-        while is_more:
-            message = await receive()
-            body += message.get("body", b"")
-            is_more = message.get("more_body", False)
+        body = await read_body(receive)
         if scope["method"] == "GET":
             await self._send(send, self._models())
             return
@@ -91,16 +86,9 @@ class Listener:
 @pytest.fixture(scope="session")
 def listener() -> Iterator[Listener]:
     """A server for all tests, because uvicorn takes one or two tenths of a second to end."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = Listener(url=f"http://127.0.0.1:{listening.getsockname()[1]}")
-        config = uvicorn.Config(app, lifespan="off", ws="none", log_level="critical")
-        runner = uvicorn.Server(config)
-        thread = threading.Thread(target=runner.run, kwargs={"sockets": [listening]})
-        thread.start()
+    app = Listener(url="")
+    with asgi_server(app) as app.url:
         yield app
-        runner.should_exit = True
-        thread.join(timeout=120)
-        assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The faulty server of these tests: what it takes for the end of a connection, and how it stops."""
+"""The faulty server of these tests: what it counts as the end of a connection, and how it stops."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_a_stdout_that_cannot_be_written_is_an_error_when_the_command_ends(
 
 
 def test_closed_standard_files_lead_nowhere(tmp_path: Path) -> None:
-    """A library that uses sockets and files may fail if one of them gets the number of stdout."""
+    """A library may fail if one of its sockets or files gets the file descriptor of stdout."""
     (tmp_path / "looker.py").write_text(
         "import os, pathlib, sys\n"
         "def add_look_arguments(parser): pass\n"

@@ -18,26 +18,27 @@ from tests.house_rules.project import ROOT
 from tests.text.growth import check_near_linear
 from tests.transduce.bad_server import (
     DELTA,
+    ERROR,
     SEGMENT,
     START,
+    TIMEOUT_S,
     TRANSLATED,
     Act,
     BadServer,
     answer,
     bad_server,
     cut,
+    silent,
     stream,
 )
 from transduce.client.events import EventReader
 from transduce.client.options import TranslateOptions, request_fields
 
-ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
 LATER = "Retry-After: 0.01\r\n"
-TIMEOUT_S = 120.0  # reached only by a hang, even on a busy machine
 
 
 def translated(server: BadServer, **options: float) -> str:
-    with transduce.Client(server.url, timeout_s=120, **options) as client:  # type: ignore[arg-type]
+    with transduce.Client(server.url, timeout_s=TIMEOUT_S, **options) as client:  # type: ignore[arg-type]
         return client.translate("yes", source="en", target="de").text
 
 
@@ -47,21 +48,21 @@ def test_a_request_is_retried_after_429_and_503(status: int) -> None:
         answer(status, ERROR, LATER), answer(status, ERROR, LATER), answer(200, TRANSLATED)
     ) as server:
         assert translated(server) == "ja"
-        assert server.num_requests == 3
+        assert server.num_connections == 3
 
 
 @pytest.mark.parametrize("act", [cut(), cut(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")])
 def test_a_request_is_retried_after_a_broken_connection(act: Act) -> None:
     with bad_server(act, answer(200, TRANSLATED)) as server:
         assert translated(server) == "ja"
-        assert server.num_requests == 2
+        assert server.num_connections == 2
 
 
 def test_a_connection_that_always_breaks_is_tried_three_times() -> None:
     with bad_server(cut()) as server:
         with pytest.raises(transduce.ConnectionFailed):
             translated(server)
-        assert server.num_requests == 3
+        assert server.num_connections == 3
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_retries_end(options: dict[str, float], num_requests: int) -> None:
     with bad_server(answer(429, ERROR, LATER)) as server:
         with pytest.raises(transduce.Overloaded) as raised:
             translated(server, **options)
-        assert server.num_requests == num_requests
+        assert server.num_connections == num_requests
     assert (raised.value.status, raised.value.retry_after_s, raised.value.request_id) == (429, 0.01, "r1")
     assert str(raised.value) == "the server answered 429: the queue is full"
 
@@ -80,7 +81,7 @@ def test_a_wait_beyond_max_wait_s_raises_at_once() -> None:
     with bad_server(answer(503, ERROR, "Retry-After: 3600\r\n")) as server:
         with pytest.raises(transduce.NotReady) as raised:
             translated(server, max_wait_s=3599)
-        assert server.num_requests == 1
+        assert server.num_connections == 1
         assert raised.value.retry_after_s == 3600
 
 
@@ -92,7 +93,7 @@ def test_other_errors_are_not_retried(status: int) -> None:
     with bad_server(answer(status, error_body)) as server:
         with pytest.raises(transduce.TransduceError) as raised:
             translated(server)
-        assert server.num_requests == 1
+        assert server.num_connections == 1
     error = raised.value
     assert error.status == status
     assert error.message == "text[3] is blank"
@@ -110,18 +111,14 @@ def test_an_answer_that_a_proxy_has_lost_is_asked_for_once_more(status: int) -> 
     )
     with bad_server(lost, answer(200, TRANSLATED)) as server:
         assert translated(server) == "ja"
-        assert server.num_requests == 2
+        assert server.num_connections == 2
     with bad_server(lost) as server:
         with pytest.raises(transduce.AnswerLost, match="<html> Internal Server Error") as raised:
             translated(server)
-        assert server.num_requests == 2
+        assert server.num_connections == 2
         assert raised.value.status == status
     with bad_server(answer(status, {"message": "of a gateway"}), answer(200, TRANSLATED)) as server:
         assert translated(server) == "ja"
-
-
-def silent(connection: socket.socket) -> None:
-    connection.recv(1)
 
 
 def test_a_timeout_is_not_retried() -> None:
@@ -131,7 +128,7 @@ def test_a_timeout_is_not_retried() -> None:
             pytest.raises(transduce.TimedOut) as raised,
         ):
             client.translate("yes", source="en", target="de")
-        assert server.num_requests == 1
+        assert server.num_connections == 1
         assert raised.value.status is None
 
 
@@ -204,13 +201,13 @@ def test_a_stream_is_retried_only_before_its_first_event() -> None:
     nothing = stream()
     with bad_server(answer(429, ERROR, LATER), cut(), cut(nothing), cut(WHOLE + DONE)) as server:
         assert len(events_of(server)) == 5
-        assert server.num_requests == 4
+        assert server.num_connections == 4
     with bad_server(cut(stream(("start", START))), cut(WHOLE + DONE)) as server:
         with transduce.Client(server.url) as client, client.stream("yes", source="en", target="de") as events:
             assert isinstance(next(events), transduce.Started)
             with pytest.raises(transduce.ConnectionFailed, match="ended before"):
                 next(events)
-        assert server.num_requests == 1
+        assert server.num_connections == 1
 
 
 @pytest.mark.parametrize(
@@ -230,7 +227,7 @@ def test_an_error_within_a_stream(code: str, expected: type[transduce.TransduceE
         with pytest.raises(expected, match="too late") as caught:
             events_of(server)
         assert caught.value.status == status
-        assert server.num_requests == 1
+        assert server.num_connections == 1
 
 
 def test_closing_a_stream_closes_its_connection() -> None:
@@ -280,7 +277,7 @@ def test_cancelling_a_call_closes_its_connection() -> None:
         with bad_server(begins) as server:
             servers.append(server)
             asyncio.run(cancelled(server, is_stream=is_stream))
-            assert server.num_requests == 1
+            assert server.num_connections == 1
 
 
 def test_the_async_client_behaves_like_the_sync_client() -> None:
@@ -304,7 +301,7 @@ def test_the_async_client_behaves_like_the_sync_client() -> None:
     ]
     with bad_server(*acts) as server:
         asyncio.run(run(server.url))
-        assert server.num_requests == 6
+        assert server.num_connections == 6
 
 
 @pytest.mark.seconds
@@ -358,12 +355,13 @@ def test_importing_the_package_imports_no_http_library() -> None:
     program = "import transduce, sys; assert 'httpx' not in sys.modules; from transduce import *"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        # mypy reports an ignore that is not needed, so it also tests that the package has no such name.
         _ = transduce.nothing  # type: ignore[attr-defined]
 
 
 @pytest.mark.seconds
 def test_the_package_has_the_names_of_the_client() -> None:
-    """In a new process, because the first use is a special one. The type of `nothing` above is also tested, by mypy."""
+    """Each program runs in a new process, because the first use of a name imports it."""
     programs = (
         "import transduce; assert transduce.client.Client is transduce.Client",
         "import transduce; assert {'Client', 'TranslateOptions'} <= {*dir(transduce)} & {*transduce.__all__}",

@@ -94,7 +94,7 @@ VARIABLES = [
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only proxy variable. httpx reads NO_PROXY only with one."""
+    """Set one proxy variable and no other. httpx reads NO_PROXY only if a proxy variable is set."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

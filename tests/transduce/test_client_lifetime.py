@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import subprocess
 import sys
 import time
@@ -15,12 +14,11 @@ import pytest
 
 import transduce
 from tests.house_rules.project import ROOT
-from tests.transduce.bad_server import BadServer, answer, bad_server
+from tests.transduce.bad_server import TIMEOUT_S, BadServer, answer, bad_server, silent
 from tests.transduce.echo_server import echo_server
 from transduce.client.connections import own_task
 
 LANGUAGES: dict[str, Any] = {"source": "en", "target": "de"}
-TIMEOUT_S = 120.0  # reached only by a hang, even on a busy machine
 NUM_STREAMS = 120
 
 
@@ -34,7 +32,7 @@ def connections_in_use(client: transduce.AsyncClient) -> list[object]:
 def test_a_cancelled_call_leaves_no_connection_in_use(
     is_stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a call waits: each task is cancelled one step of the event loop later than the task before it."""
+    """Wherever a call waits: each round cancels its calls one step of the event loop later than the round before it."""
     monkeypatch.setattr("transduce.client.connections.MAX_CALLS", 2)
 
     async def run(url: str) -> None:
@@ -233,13 +231,10 @@ def test_a_call_ends_if_its_client_is_closed_in_its_pause(monkeypatch: pytest.Mo
                 call(server.url, is_stream)
             with pytest.raises(transduce.ConnectionFailed, match="the client is closed"):
                 asyncio.run(call_async(server.url, is_stream))
-        assert server.num_requests == num_pauses == 4
+        assert server.num_connections == num_pauses == 4
 
 
 def test_a_call_in_progress_ends_when_its_asyncio_client_is_closed() -> None:
-    def silent(connection: socket.socket) -> None:
-        connection.recv(1)
-
     async def run(server: BadServer) -> None:
         client = transduce.AsyncClient(server.url, timeout_s=TIMEOUT_S)
         call = asyncio.create_task(client.translate("yes", **LANGUAGES))
@@ -250,7 +245,7 @@ def test_a_call_in_progress_ends_when_its_asyncio_client_is_closed() -> None:
 
     with bad_server(silent) as server:
         asyncio.run(run(server))
-        assert server.num_requests == 1
+        assert server.num_connections == 1
 
 
 def test_a_closed_client_sends_nothing() -> None:
@@ -269,4 +264,4 @@ def test_a_closed_client_sends_nothing() -> None:
         with pytest.raises(transduce.ConnectionFailed, match="the client is closed"):
             next(client.stream("yes", **LANGUAGES))
         asyncio.run(run(server.url))
-        assert server.num_requests == 0
+        assert server.num_connections == 0

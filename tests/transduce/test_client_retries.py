@@ -1,4 +1,4 @@
-"""When the client's retries end, by a clock that the test holds."""
+"""When the client's retries end, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import transduce
-from tests.transduce.bad_server import Act, BadServer, answer, bad_server
+from tests.transduce.bad_server import ERROR, TIMEOUT_S, Act, BadServer, answer, bad_server
 from transduce.cli import main
-
-ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
-TIMEOUT_S = 120.0  # reached only by a hang, even on a busy machine
 
 
 @dataclass
@@ -87,7 +84,7 @@ def test_the_time_of_the_requests_counts(clock: Clock, send: Callable[..., None]
     with bad_server(slow_answer(clock, 5, "1")) as server:
         with pytest.raises(transduce.NotReady):
             send(server, max_wait_s=5, max_retries=50)
-        assert server.num_requests == 2
+        assert server.num_connections == 2
 
 
 @pytest.mark.parametrize("send", CALLS)
@@ -95,7 +92,7 @@ def test_the_time_before_the_first_failure_does_not_count(clock: Clock, send: Ca
     with bad_server(slow_answer(clock, 50, "1"), slow_answer(clock, 0, "9")) as server:
         with pytest.raises(transduce.NotReady):
             send(server, max_wait_s=5, max_retries=50)
-        assert server.num_requests == 2
+        assert server.num_connections == 2
 
 
 @pytest.mark.parametrize("send", CALLS)
@@ -105,7 +102,7 @@ def test_a_retry_after_of_0_has_a_pause(clock: Clock, send: Callable[..., None])
             send(server, max_wait_s=1, max_retries=50)
         assert 8 <= len(clock.waits) <= 10
         assert all(0.1 <= wait <= 0.125 for wait in clock.waits)
-        assert server.num_requests == len(clock.waits) + 1
+        assert server.num_connections == len(clock.waits) + 1
 
 
 @pytest.mark.parametrize("send", CALLS)
@@ -113,7 +110,7 @@ def test_a_max_wait_of_0_sends_one_request(clock: Clock, send: Callable[..., Non
     with bad_server(answer(429, ERROR, "Retry-After: 0\r\n")) as server:
         with pytest.raises(transduce.Overloaded):
             send(server, max_wait_s=0, max_retries=50)
-        assert server.num_requests == 1
+        assert server.num_connections == 1
     assert clock.waits == []
 
 

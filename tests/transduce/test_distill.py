@@ -5,19 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from model.corpus import Pair, read_data
+from tests.transduce.asgi_server import asgi_server, read_body
 from transduce.cli import main
 from transduce.distill_output import ResumableOutput
 from transduce.errors import ExitCode
@@ -49,11 +47,7 @@ class UpperCaseServer:
         self.refusal = refusal(422, "invalid_request", "text[0]")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, is_more = b"", True
-        while is_more:
-            message = await receive()
-            body += message.get("body", b"")
-            is_more = message.get("more_body", False)
+        body = await read_body(receive)
         status, answer = self.models() if scope["method"] == "GET" else self.translate(json.loads(body))
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
@@ -78,16 +72,8 @@ class UpperCaseServer:
 @pytest.fixture
 def server() -> Iterator[UpperCaseServer]:
     app = UpperCaseServer()
-    listener = socket.create_server(("127.0.0.1", 0))
-    app.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    runner = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="critical"))
-    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield app
-    runner.should_exit = True
-    thread.join(timeout=120)
-    listener.close()
-    assert not thread.is_alive()
+    with asgi_server(app) as app.url:
+        yield app
 
 
 @pytest.fixture
@@ -372,7 +358,8 @@ def test_a_bundle_is_served_during_the_command(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")  # the case of a name does not matter
+    # The server of the command must not inherit this setting. The case of its name does not matter.
+    monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")
     options = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
     assert main(["distill", *options, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))

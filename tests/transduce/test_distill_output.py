@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -48,6 +49,24 @@ def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
         ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
     with pytest.raises(ValueError, match="not open"):
         ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+def test_a_full_disk_leaves_no_output_and_keeps_the_lines(suffix: str, tmp_path: Path) -> None:
+    """The limit on the sizes of files makes writes fail, as a full disk does."""
+    lines = [f"1\ta\t{number}" for number in range(9)]
+    with ResumableOutput(tmp_path / f"x.tsv{suffix}", {}, batch_size=1) as output:
+        output.write(lines)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+        try:
+            with pytest.raises(OSError):  # noqa: PT011 - its message is the system's
+                output.finish()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == [f"x.tsv{suffix}.part", f"x.tsv{suffix}.part.json"]
+        assert output.finish() == len(lines)
 
 
 @pytest.mark.slow

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import json
 import os
 import sys
 from pathlib import Path
+from typing import IO
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -282,6 +286,56 @@ def test_an_incomplete_journal_line_is_overwritten(tmp_path: Path) -> None:
         assert third.done == {1: "y"}
         assert len(third.path.read_bytes().splitlines()) == 2
         assert third.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("options", [(), ("--beam-size", 2)], ids=["same options", "other options"])
+def test_a_second_run_with_the_same_output_is_refused(
+    swapping: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[object, ...]
+) -> None:
+    path, out = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_bytes(b"One.\n")
+    with Journal(out, b"data", {}) as journal:
+        journal.add({0: "x"})
+        content = journal.path.read_bytes()
+        assert run(swapping, path, "-o", out, *options) == 1
+        assert f"another run is writing {journal.path}" in capsys.readouterr().err
+        assert journal.path.read_bytes() == content
+    assert swapping.requests == []
+    assert run(swapping, path, "-o", out, *options) == 0
+    assert out.read_bytes() == b"oNE.\n"
+    assert not journal.path.exists()
+
+
+def test_a_journal_that_the_other_run_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, is_first = fcntl.flock, True
+    journal = Journal(tmp_path / "out", b"data", {})
+
+    def flock_late(file: IO[bytes], operation: int) -> None:
+        """The first time, the run that had the lock ends after this one has opened the file."""
+        nonlocal is_first
+        if is_first:
+            journal.remove()
+        is_first = False
+        flock(file, operation)
+
+    monkeypatch.setattr("fcntl.flock", flock_late)
+    with journal:
+        journal.add({0: "x"})
+    with Journal(tmp_path / "out", b"data", {}) as again:
+        assert again.done == {0: "x"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOLCK])
+def test_a_file_system_without_locks_has_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "no locks")))
+    with Journal(tmp_path / "out", b"data", {}) as journal:
+        journal.add({0: "x"})
+    with Journal(tmp_path / "out", b"data", {}) as again:
+        assert again.done == {0: "x"}
 
 
 @given(st.dictionaries(st.integers(0, 99), st.text(max_size=20)), st.integers(0, 400))

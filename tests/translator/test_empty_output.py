@@ -1,6 +1,6 @@
-"""The translation of a text with letters or digits has some too, and not just the digits of a source with words.
+"""A text with letters or digits has a translation with letters or digits.
 
-Repetitions and endless output are reported.
+The translation of a text with words is not only its digits. Repetitions and endless output are reported.
 """
 
 from __future__ import annotations

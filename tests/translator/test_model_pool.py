@@ -324,7 +324,7 @@ def test_a_request_for_two_models_and_one_for_a_large_model_do_not_block_each_ot
 
 
 def test_both_models_of_a_request_get_memory_in_its_turn_although_another_request_waits_for_one() -> None:
-    """The place of b alone is behind the second large model, which needs the memory of a."""
+    """The request for b alone comes after that for the second large model, whose load needs the memory of a."""
 
     async def test(loads: Loads) -> None:
         a, b, used = (loads.model(name) for name in ("a", "b", "used"))

@@ -29,7 +29,7 @@ from tests.translator.scripted import ScriptedTranslator, request
 
 GERMAN = "Anna sieht heute den Fluss, und die Kinder spielen bei dem alten Haus."
 ENGLISH = "Anna sees the river today, and the children play near the old house."
-# de to en, en to fr and de to it, and the shortest translations last.
+# FIRST: de>en. LAST: en>fr. SHORT: de>it and en>it, with the lowest limit for the length of a translation.
 FIRST = Behaviour(pairs=(("de", "en"),), name="first", alpha=0.2)
 LAST = Behaviour(pairs=(("en", "fr"),), name="last", alpha=0.9)
 SHORT = Behaviour(pairs=(("de", "it"), ("en", "it")), name="short", alpha=0.0, max_target_length=47)

@@ -1,4 +1,4 @@
-"""Glossary terms. The model's first input has the words; if a translation lacks a term, a placeholder replaces it."""
+"""Glossary terms. The first input has the words of the source. In a retry, placeholders replace the missing terms."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_number_that_the_model_adds_is_suppressed(tokenizer: Tokenizer) -> Non
 
 
 def test_digits_may_stand_for_a_number_word(tokenizer: Tokenizer) -> None:
-    """Digits may translate a number word. For example, both half past two and halb drei mean 2:30."""
+    """The number may be another one: half past two is "halb 3" in German."""
     script = ScriptedTranslator(tokenizer, lambda _: "Anna draws 3 cats.")
     assert script("Anna draws two cats.").text == "Anna draws 3 cats."
     assert all(options.suppress_sequences == () for _, options in script.engine.submitted)

@@ -10,9 +10,10 @@ from tests.web.page_object import TranslatePage
 
 MIN_CONTRAST = 4.5
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-# Those of the rules that depend on the theme, because the themes differ in colours alone.
+# The rules whose result depends on the theme. The themes differ only in colours.
 RULES_OF_COLOURS = ["color-contrast", "link-in-text-block"]
-# One element with text of each kind: of the same names, classes and colours, up to the body.
+# One element with text of each kind. Elements are of one kind if they and their ancestors have equal names, classes
+# and colours.
 ONE_OF_EACH_KIND = """() => {
   const kinds = new Map();
   for (const element of document.body.querySelectorAll("*")) {
@@ -29,8 +30,8 @@ ONE_OF_EACH_KIND = """() => {
 }"""
 
 
-# The contrast of text on the nearest opaque background. The opacity of the text and of what is around it counts.
-# Disabled and invisible text does not.
+# The contrast of text with the nearest opaque background. The opacity of the text and of its ancestors counts.
+# Disabled and invisible texts are left out.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const pixels = new Map();  // by color, because the canvas is slow and most elements share a few colours
@@ -84,9 +85,10 @@ CONTRASTS = """() => {
 
 
 def barriers(ui: TranslatePage, *, has_many_alike: bool = False) -> list[Any]:
-    """The violations that axe finds, and texts with a contrast below 4.5, in both themes. The light one is left.
+    """The violations that axe finds, and texts with a contrast below 4.5, in both themes. Leaves the light theme set.
 
-    has_many_alike: the page has many texts of few kinds, so axe looks behind one text of each kind, which is slow.
+    has_many_alike: the page has many texts of few kinds. axe then checks the colours of one text of each kind,
+        because it takes long to find the background of a text.
     """
     if not ui.page.evaluate("() => 'axe' in window"):
         ui.page.evaluate(AXE_SCRIPT)
@@ -103,7 +105,8 @@ def barriers(ui: TranslatePage, *, has_many_alike: bool = False) -> list[Any]:
 
 def _violations(ui: TranslatePage, names: list[str], within: str = "document", **options: Any) -> list[Any]:
     """What axe finds by the rules with these names or tags. within: a context of axe, in JavaScript."""
-    # resultTypes: of rules that hold, axe describes one element each. Otherwise most of its time goes to that.
+    # resultTypes: for each rule that holds, axe describes one element. Otherwise it spends most of its time on these
+    # descriptions.
     options |= {"runOnly": names, "resultTypes": ["violations"]}
     found = ui.page.evaluate(f"(options) => axe.run({within}, options)", options)
     assert found["passes"], "axe must run its rules"

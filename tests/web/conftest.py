@@ -14,7 +14,7 @@ from tests.api.server_process import ROOT, ServerProcess
 from tests.model.sentences import write_tokenizer
 from tests.web.page_object import TranslatePage
 
-# The build without windows takes 0.7 of the time of the one with them for these tests.
+# For these tests, the build without windows takes 0.7 times as long as the build with windows.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS = [
     "--headless",
@@ -56,7 +56,7 @@ def model_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The module and the arguments of a server whose model returns its input. More may be added, as hang_file=PATH."""
+    """The module and the arguments of a server whose model returns its input. Tests may add some, as hang_file=PATH."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
     return ["tests.api.echo_server", str(tokenizer)]
 

@@ -10,6 +10,15 @@ TIMEOUT_MS = 120_000  # reached only by a hang, even on a busy machine
 expect.set_options(timeout=TIMEOUT_MS)
 
 
+def hold(page: Page, url: str, held: list[Route], *, times: int | None = None) -> None:
+    """Add the next `times` requests to this URL, by default all, to `held` instead of sending them."""
+
+    def add(route: Route) -> None:
+        held.append(route)
+
+    page.route(url, add, times=times)
+
+
 class TranslatePage:
     """One open page. urls: the URLs of all its requests; posted: its POST requests."""
 
@@ -38,18 +47,17 @@ class TranslatePage:
         """The element with this id."""
         return self.page.locator(f"#{identity}")
 
-    def hold(self, url: str) -> list[Route]:
-        """Hold all requests to this URL from now on. Returns the list to which each of them is added."""
+    def hold(self, url: str, *, times: int | None = None) -> list[Route]:
+        """Hold the next `times` requests to this URL, by default all. Returns the list to which each is added."""
         held: list[Route] = []
-
-        def add(route: Route) -> None:
-            held.append(route)
-
-        self.page.route(url, add)
+        hold(self.page, url, held, times=times)
         return held
 
     def type(self, text: str) -> None:
-        """Replace the text without keystrokes. Playwright inserts one line after another: hundreds take seconds."""
+        """Replace the text at once, not by keystrokes.
+
+        Playwright's `fill` enters each line separately, so it takes seconds for hundreds of lines.
+        """
         self["source"].fill(text)
 
     def open_file(self, name: str, content: bytes) -> None:

@@ -23,7 +23,7 @@ KEYS = [
 
 @pytest.mark.parametrize("width", [1180, 390])
 def test_no_barrier_in_any_state(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
-    """Without motion: there is no time in which the translation fades."""
+    """Motion is reduced, so that no colour is measured while the translation fades."""
     ui = open_ui(model_server, reduced_motion="reduce", viewport={"width": width, "height": 860}).ready()
     assert barriers(ui) == []
     ui.type(f"{STATION} {STATION}\nThe children are playing in the garden.")
@@ -257,7 +257,7 @@ def test_an_arrow_key_follows_the_direction_of_the_paragraph(
 def test_the_mark_in_the_text_is_visible_in_forced_colours(
     open_ui: OpenUi, model_server: ServerProcess
 ) -> None:
-    """The browser then draws a background behind letters. The mirror is behind the text area."""
+    """In forced colours, the browser draws a background behind letters. The mirror with the mark is behind them."""
     ui = open_ui(model_server, forced_colors="active").ready()
     ui.type(STATION)
     ui.shows(STATION_DE)

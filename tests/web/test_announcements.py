@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
-# Counts the changes within an element, and those of whether it is shown.
+# Counts the changes of the contents and attributes of an element. The attribute `hidden` is one of them.
 COUNT_CHANGES = """box => {
   window.numChanges = 0;
   const observer = new MutationObserver((changes) => (window.numChanges += changes.length));
@@ -58,7 +58,7 @@ def test_the_search_for_alternatives_is_announced(ui: TranslatePage) -> None:
 
 
 def test_a_sentence_chosen_with_a_button_is_announced(ui: TranslatePage) -> None:
-    """Its number is not announced before the translation, nor if a word of another sentence has the focus."""
+    """Before the click, only translations are announced, also when a word of another sentence gets the focus."""
     ui.type(f"Why?\n{STATION}")
     ui.shows(f"Warum?\n{STATION_DE}")
     expect(ui["spoken"]).to_contain_text("Warum?")

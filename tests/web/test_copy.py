@@ -64,7 +64,7 @@ def test_a_failed_copy_is_shown(open_ui: OpenUi, model_server: ServerProcess, sc
 
 
 def test_each_click_shows_its_own_result(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """The time of the first one does not end the second one."""
+    """The end of the time of the first result does not hide the second result."""
 
     def prepare(page: Page) -> None:
         page.add_init_script("navigator.clipboard.writeText = async () => {};")

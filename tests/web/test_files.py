@@ -192,7 +192,7 @@ def test_a_file_with_an_unsupported_language_pair(ui: TranslatePage) -> None:
 
 
 def test_a_file_with_an_unsupported_encoding(ui: TranslatePage) -> None:
-    """The advice is not to choose other languages."""
+    """The message does not advise other languages."""
     ui.open_file("strings.po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n')
     check_rejected(ui, "an encoding that is not supported", "Fix it in the program that created it")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Route, expect
 
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
-from tests.web.page_object import TranslatePage
+from tests.web.page_object import TranslatePage, hold
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 CUE = b"1\n00:00:01,000 --> 00:00:02,000\nIt is late.\n"
@@ -102,7 +102,7 @@ def test_a_retry_returns_the_focus_to_the_text(ui: TranslatePage) -> None:
 
 @pytest.mark.parametrize("name", ["copy", "previous", "map"])
 def test_the_focus_of_what_a_failure_hides_goes_to_the_text(ui: TranslatePage, name: str) -> None:
-    """Such as that of the automatic retry of a newer text."""
+    """The request for a newer text fails while the user works with the older translation."""
     ui.type(f"{STATION}\n{STATION}")
     ui.shows(f"{STATION_DE}\n{STATION_DE}")
     held = ui.hold("**/v1/translate/stream")
@@ -253,11 +253,7 @@ def test_the_focus_of_a_file_that_is_removed_goes_to_the_text(
 ) -> None:
     """The file waits for the models, and is refused or shown as a text then."""
     held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    ui = open_ui(model_server, before=lambda page: page.route("**/v1/models", hold, times=1))
+    ui = open_ui(model_server, before=lambda page: hold(page, "**/v1/models", held, times=1))
     ui.open_file(name, content)
     ui["document-close"].focus()
     ui.page.wait_for_timeout(100)
@@ -285,7 +281,7 @@ def test_a_key_that_is_accepted_returns_the_focus_to_the_text(ui: TranslatePage)
 
 
 def test_a_refused_key_does_not_take_the_focus_from_a_text(ui: TranslatePage) -> None:
-    """The next keys would go into the field of the key."""
+    """Otherwise the next keystrokes would go into the field for the API key."""
     refuse_key(ui)
     ui["source"].press_sequentially("Where is")
     expect(ui["key"]).to_be_visible()

@@ -1,4 +1,4 @@
-"""Errors are shown as messages, and retried if a retry may help. A real server gives each error but one."""
+"""Errors are shown as messages, and retried if a retry may help. Most of the errors come from real servers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
 def test_a_message_is_in_the_window_also_below_a_long_text(
     open_ui: OpenUi, narrow_server: ServerProcess, size: tuple[int, int]
 ) -> None:
-    """It does not hide the end of the text. Without files, none is advised."""
+    """It does not hide the end of the text. It does not advise a file, because the server accepts none."""
     ui = open_ui(narrow_server, viewport={"width": size[0], "height": size[1]}).ready()
     ui.type("It is late. " * 450)
     ui["source"].press("Control+End")
@@ -217,13 +217,8 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: 
 
 
 def test_a_late_answer_to_an_old_key_is_ignored(open_ui: OpenUi, keyed_server: ServerProcess) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
     ui = open_ui(keyed_server)
-    ui.page.route("**/v1/models", hold, times=1)
+    held = ui.hold("**/v1/models", times=1)
     with ui.page.expect_request("**/v1/models"):
         enter(ui, "wrong horse")
     enter(ui, KEY)

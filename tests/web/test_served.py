@@ -1,4 +1,4 @@
-"""How the page's files are served: their types, tags and security headers. No other file is served."""
+"""How the page's files are served: their types, entity tags and security headers. No other file is served."""
 
 from __future__ import annotations
 

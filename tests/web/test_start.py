@@ -7,7 +7,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
-from tests.web.page_object import TranslatePage
+from tests.web.page_object import TranslatePage, hold
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 GARDEN = "The children are playing in the garden behind the house."
@@ -16,7 +16,7 @@ CHOICES = ("source-language", "target-language", "beam")
 
 
 def test_the_example_is_translated(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """Also after the languages were chosen for another text. The language is still detected if it was."""
+    """Also after the user has chosen languages for another text. If detection was selected, it stays selected."""
     ui = open_ui(model_server)
     expect(ui["example"]).to_be_visible()
     for source, target, expected in (("auto", "de", "auto"), ("auto", "en", "auto"), ("de", "en", "en")):
@@ -29,7 +29,7 @@ def test_the_example_is_translated(open_ui: OpenUi, model_server: ServerProcess)
 
 
 def test_the_first_target_is_that_of_the_first_pair(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """English is the first by its name. An English text, whose language is detected, is translated."""
+    """By name, English would be the first target, but the first pair has German. So an English text is translated."""
     ui = open_ui(model_server)
     expect(ui["target-language"]).to_have_value("de")
     ui.type(STATION)
@@ -127,7 +127,10 @@ def test_a_module_that_fails_shows_a_message(
 
 
 def fail_before_load(path: str) -> str:
-    """A script with which a script at this URL, relative to the page, fails before the page is loaded."""
+    """A script that reports, before the page is loaded, that the script at this path has failed.
+
+    path: relative to the page, or a whole URL.
+    """
     fields = f"{{ filename: new URL('{path}', document.baseURI).href }}"
     event = f"new ErrorEvent('error', {fields})"
     return f"document.addEventListener('DOMContentLoaded', () => dispatchEvent({event}))"
@@ -141,15 +144,12 @@ def fail_before_load(path: str) -> str:
 def test_only_a_script_of_the_page_that_fails_shows_a_message(
     open_ui: OpenUi, model_server: ServerProcess, path: str, *, is_shown: bool
 ) -> None:
-    """The message disappears when the page asks for a key: so the page works."""
+    """When the page asks for a key, it works, so the message disappears."""
     held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
 
     def prepare(page: Page) -> None:
         page.add_init_script(fail_before_load(path))
-        page.route("**/assets/server.json", hold)
+        hold(page, "**/assets/server.json", held)
 
     ui = open_ui(model_server, before=prepare)
     expect(ui["problem"]).to_be_visible(visible=is_shown)

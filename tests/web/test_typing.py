@@ -138,7 +138,7 @@ def test_greedy_words_are_shown_as_they_are_decoded(
 def test_an_incomplete_translation_cannot_be_copied(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    """The button copies the last complete translation."""
+    """The button copies the last complete translation, so it is hidden until the new one is complete."""
     sentence = "Nobody sees the river today."  # the other tests' sentences are in the server's cache
     ui = open_ui(held_server).ready()
     ui["beam"].select_option("1")

@@ -51,7 +51,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def jobs_that_the_reference_search_supports(rng: random.Random) -> list[Job]:
-    """Random jobs whose sources do not begin with 9, for which `LoopingRunner` loops, or with POISON."""
+    """Random jobs, without the sources that begin with POISON, or with 9, for which `LoopingRunner` loops."""
     jobs = [(random_source(rng), random_options(rng)) for _ in range(60)]
     return [(source, options) for source, options in jobs if source[0] not in (9, POISON)]
 
@@ -353,7 +353,7 @@ def test_a_retried_request_is_next_in_each_of_its_workers(plan: FakePlan) -> Non
 def put_into(
     started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this worker. The other worker counts as full meanwhile. With WIDE, one runs at a time."""
+    """Submit a sentence to this worker, as if the other one were full. A worker runs one WIDE sentence at a time."""
     rows = started.engine._pool.placement._num_rows
     other = started.processes[1 - worker]
     rows[started.processes[worker]] -= MANY_ROWS

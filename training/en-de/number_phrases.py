@@ -128,7 +128,7 @@ STREETS = ("Lindenstraße", "Gartenweg", "Schulstraße", "Bergallee", "Oak Stree
 AREA_CODES = ("+49 30", "+1 555", "089", "040", "(0221)")
 SITES = ("example.com", "example.org", "shop.example.net", "docs.example.com")
 
-# English, tab, German. `{name}` is the value of that name in `values`, in the form of its column.
+# English, tab, German. `values` gives the English and the German text of each `{name}`.
 TEMPLATES = """
 {price}\t{price}
 It costs {price}.\tEs kostet {price}.
@@ -143,7 +143,7 @@ They owe us {price}.\tSie schulden uns {price}.
 Save up to {percent}\tSparen Sie bis zu {percent}
 {percent} off\t{percent} Rabatt
 Sales rose by {percent}.\tDer Umsatz stieg um {percent}.
-{percent} of {counted_people} agree.\t{percent} der Menschen stimmen zu.
+{percent} of {people} agree.\t{percent} der Menschen stimmen zu.
 {measure}\t{measure}
 It weighs {decimal} kg.\tEs wiegt {decimal} kg.
 It is {decimal} km away.\tEs ist {decimal} km entfernt.
@@ -297,7 +297,7 @@ def values(numbers: random.Random) -> dict[str, tuple[str, str]]:
         "small2": same(str(numbers.randint(2, 60))),
         "counted": joined(thousand, pick(numbers, COUNTED)),
         "single": pick(numbers, SINGLE),
-        "counted_people": ("people", "Menschen"),
+        "people": ("people", "Menschen"),
         "counted_hours": (f"{number} hours", f"{number} Stunden"),
         "thousand": thousand,
         "version": same(f"{numbers.randint(0, 12)}.{numbers.randint(0, 20)}.{numbers.randint(0, 9)}"),

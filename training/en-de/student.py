@@ -2,7 +2,8 @@
 
     python training/en-de/student.py bundles/en-de/weights runs/student/start --layers 0 2
 
-The student's decoder layers are layers of the teacher. Only their recurrences are new, with random weights.
+The student's decoder layers are layers of the teacher, with an SSRU (Simpler Simple Recurrent Unit) in the place of
+self-attention. Only the SSRUs are new, with random weights.
 """
 
 from __future__ import annotations

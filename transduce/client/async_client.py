@@ -72,7 +72,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Calls and reading an open stream then raise ConnectionFailed, also those in progress.
+        """Close all connections. Later calls, and calls and streams in progress, then raise ConnectionFailed.
 
         A call in progress may raise another TransduceError, if it had already failed. A call that waits before a retry
         raises when that wait ends.
@@ -107,7 +107,7 @@ class AsyncClient:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """Score with the model: the k-th translation as one of the k-th text."""
+        """Score the k-th translation as a translation of the k-th text, by the model's probabilities."""
         body = wire.score_body(text, translation, (source, target), options)
         return parsed(read_scores, await self._request("POST", wire.SCORE, body), "a score")
 
@@ -185,7 +185,7 @@ class AsyncClient:
 
 
 async def _read_to_end(chunks: AsyncIterator[bytes]) -> None:
-    """Read the rest of a response, because httpx keeps a connection only then. If it breaks, nothing is lost."""
+    """Read the rest of a response, so that httpx can reuse the connection. The result is complete: ignore errors."""
     with contextlib.suppress(httpx.HTTPError, httpx.StreamError):
         async for _ in chunks:
             pass

@@ -16,17 +16,18 @@ import httpx
 from transduce.client.errors import ConnectionFailed
 from transduce.client.wire import Endpoint, is_loopback
 
-# Calls of one AsyncClient that have a request at the same time. More could use up the process's file descriptors.
+# The maximum number of calls of one AsyncClient with a request in progress. Streams do not count. More calls could use
+# up the process's file descriptors.
 MAX_CALLS = 100
 # Open connections without a request.
 MAX_IDLE_CONNECTIONS = 20
-# The longest time that Python's sockets can wait is 2**31 ms.
+# A longer timeout counts as none, because Python's sockets wait at most 2**31 ms.
 MAX_TIMEOUT_S = 2_000_000.0
 Result = TypeVar("Result")
 
 
 class AsyncHttp(httpx.AsyncClient):
-    """httpx's client for asyncio. calls: holds each call, other than a stream, while it has a request."""
+    """httpx's client for asyncio. calls: a semaphore that each call, other than a stream, holds during its request."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -90,13 +91,13 @@ class Connections(Generic[Http]):
 
     @contextmanager
     def request(self) -> Iterator[Http]:
-        """httpx's client for one request. Raises TransduceError in place of its errors, and if it is closed."""
+        """The client for one request. Raises TransduceError in place of httpx's errors, or if the client is closed."""
         http = self.http
         try:
             yield http
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise self._endpoint.failure(error) from error
-        except UnicodeError as error:  # of a proxy's name
+        except UnicodeError as error:  # the proxy's name is invalid
             raise ConnectionFailed(f"the proxy cannot be used: {error}") from error
         except RuntimeError as error:
             if not http.is_closed:
@@ -108,8 +109,8 @@ class Connections(Generic[Http]):
 async def own_task(work: Callable[[], Awaitable[Result]]) -> AsyncIterator[asyncio.Task[Result]]:
     """A task that does the work, and is cancelled where the scope ends.
 
-    httpcore loses a connection if a task that waits for it is cancelled by asyncio (its issues 830 and 1093). It is
-    made for anyio's cancellation, which therefore ends this task.
+    If asyncio cancels a task that waits for a connection, httpcore loses that connection (httpcore's issues 830 and
+    1093). httpcore handles only anyio's cancellation, so this function cancels the task through anyio.
     """
     scope = anyio.CancelScope()
 
@@ -119,7 +120,7 @@ async def own_task(work: Callable[[], Awaitable[Result]]) -> AsyncIterator[async
         raise asyncio.CancelledError
 
     task = asyncio.create_task(run())
-    # The error counts as read. Else asyncio logs it if the caller is cancelled.
+    # Read the task's error. If nothing reads it, as when the caller is cancelled, asyncio logs it.
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         yield task

@@ -2,8 +2,8 @@
 
 TransduceError
   ConnectionFailed      no server answers, or the connection broke
-  TimedOut              no response or next piece of it within timeout_s, or the request's deadline passed (504)
-  RequestRefused        the request is invalid, or its API key is: status, code, field; a retry does not help
+  TimedOut              no response, or no next piece of it, within timeout_s; or the request's deadline passed (504)
+  RequestRefused        the request or its API key is invalid (see status, code, field); a retry does not help
   Overloaded            the server has too much work, or a limit of the API key is reached: retry after retry_after_s
   NotReady              the server takes no requests now, such as while it loads or drains: retry after retry_after_s
   ServerFailed          the server failed
@@ -17,8 +17,8 @@ from __future__ import annotations
 class TransduceError(Exception):
     """Base of all client errors.
 
-    `message`: one line without request text. `status`: that of an error response; of an error event in a
-    stream, that of a response with the same error; None without an error of the server.
+    `message`: one line without request text. `status`: the status of the error response. For an error event in a
+    stream, it is the status of a response with the same error. It is None if the server has reported no error.
     `request_id`: identifies the request in the server's log.
     """
 
@@ -79,11 +79,11 @@ class _TryLater(TransduceError):
 
 
 class Overloaded(_TryLater):
-    """Status 429, and the client does not retry, or not again."""
+    """Status 429, and the client has no retry left."""
 
 
 class NotReady(_TryLater):
-    """Status 503, and the client does not retry, or not again."""
+    """Status 503, and the client has no retry left."""
 
 
 class ServerFailed(TransduceError):

@@ -17,7 +17,7 @@ from transduce.client.results import (
     read_translations,
 )
 
-# The most bytes of an event's data, which the server writes as one line. A longer line ends the stream with an error.
+# Maximum size of an event's data in bytes. The server writes it as one line. A longer line ends the stream with an error.
 MAX_EVENT_BYTES = 64_000_000
 
 
@@ -111,8 +111,8 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # of the line that has no end yet
-        self._num_bytes = 0  # of these parts
+        self._parts: list[bytes] = []  # the chunks of the line that is not complete yet
+        self._num_bytes = 0  # the total size of `_parts`
         self._name = "message"
         self._data: list[bytes] = []
 

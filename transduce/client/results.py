@@ -30,9 +30,9 @@ class Alternative(NamedTuple):
 class Token:
     """One subword of a translation. text: None for the end token.
 
-    source, attention: with the option `alignment`, the source subword with the largest weight, and that weight. Source
-    subwords without characters, such as the end token, do not count.
-    weights: with the option `attention`, the weight of each of the segment's (or pair's) `source_tokens`.
+    source, attention: with the option `alignment`, the source subword with the largest attention weight, and that
+    weight. Source subwords without characters, such as the end token, do not count.
+    weights: with the option `attention`, the attention weight of each of the segment's (or pair's) `source_tokens`.
     """
 
     text: str | None
@@ -134,9 +134,9 @@ class ModelName:
 class TranslationResult:
     """One translation per text, in order.
 
-    model: the model that translated, with a pivot the second one; if texts needed several, that of the first text
-    translated. seed: the seed of the sampling, only with `sampling`. models: all models that translated, only with a
-    pivot.
+    model: the model that translated; with a pivot, the second of the two models. If the texts needed several models,
+    `model` is the model of the first text that was translated. A text that is returned unchanged does not count. seed:
+    the seed of the sampling, only with `sampling`. models: all models that translated, only with a pivot.
     """
 
     translations: tuple[Translation, ...]
@@ -217,7 +217,7 @@ class Model:
 
 
 def parsed(read: Callable[[Json], T], answer: object, what: str) -> T:
-    """The result of `read(answer)`. Raises InvalidAnswer if it cannot be read, such as without a required field."""
+    """The result of `read(answer)`. Raises InvalidAnswer if that fails, such as for a missing field."""
     try:
         if not isinstance(answer, Mapping):
             raise TypeError(f"{type(answer).__name__} instead of an object")

@@ -10,13 +10,14 @@ from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Over
 
 # Seconds to wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
-# The fewest seconds to wait after 429 or 503, so that `Retry-After: 0` does not repeat the request without a pause.
+# Minimum number of seconds to wait after 429 or 503, so that `Retry-After: 0` does not repeat the request without a pause.
 MIN_RETRY_AFTER_S = 0.1
-# A server that restarts is back after a moment. Where no server runs, more retries would only delay the error.
+# Retries after failed connections. A server that restarts is back after a moment. If none runs, more would only delay
+# the error.
 MAX_CONNECTION_RETRIES = 2
-# Seconds to wait after a lost answer or the first failed connection. After the second one it is twice as long.
+# Seconds to wait after a lost answer or the first failed connection. The wait after the second failure is twice as long.
 CONNECTION_RETRY_S = 0.2
-# A request that ends two servers may be the cause of their end.
+# Retries after lost answers. If the retry loses its answer too, the request itself may be what ends the servers.
 MAX_LOST_ANSWERS = 1
 # The largest random share that is added to a wait, so that callers that were rejected together do not retry together.
 JITTER = 0.25
@@ -44,12 +45,12 @@ class RetryState:
     def __init__(self, limits: RetryLimits) -> None:
         self._limits = limits
         self._num_retries = 0
-        self._num_connections = 0
+        self._num_failed_connections = 0
         self._num_lost_answers = 0
         self._first_failure: float | None = None
 
     def wait_after(self, error: TransduceError) -> float:
-        """Seconds to wait before the next attempt. Raises `error` if there is none."""
+        """Seconds to wait before the next attempt. Raises `error` if no attempt is left."""
         now = monotonic()
         if self._first_failure is None:
             self._first_failure = now
@@ -64,9 +65,9 @@ class RetryState:
         if isinstance(error, Overloaded | NotReady):
             wanted_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
             return max(wanted_s, MIN_RETRY_AFTER_S)
-        if isinstance(error, ConnectionFailed) and self._num_connections < MAX_CONNECTION_RETRIES:
-            self._num_connections += 1
-            return CONNECTION_RETRY_S * self._num_connections
+        if isinstance(error, ConnectionFailed) and self._num_failed_connections < MAX_CONNECTION_RETRIES:
+            self._num_failed_connections += 1
+            return CONNECTION_RETRY_S * self._num_failed_connections
         if isinstance(error, AnswerLost) and self._num_lost_answers < MAX_LOST_ANSWERS:
             self._num_lost_answers += 1
             return CONNECTION_RETRY_S

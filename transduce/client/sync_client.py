@@ -105,7 +105,7 @@ class Client:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """Score with the model: the k-th translation as one of the k-th text."""
+        """Score the k-th translation as a translation of the k-th text, by the model's probabilities."""
         body = wire.score_body(text, translation, (source, target), options)
         return parsed(read_scores, self._request("POST", wire.SCORE, body), "a score")
 
@@ -173,7 +173,7 @@ class Client:
 
 
 def _read_to_end(chunks: Iterator[bytes]) -> None:
-    """Read the rest of a response, because httpx keeps a connection only then. If it breaks, nothing is lost."""
+    """Read the rest of a response, so that httpx can reuse the connection. The result is complete: ignore errors."""
     with contextlib.suppress(httpx.HTTPError, httpx.StreamError):
         for _ in chunks:
             pass

@@ -34,7 +34,7 @@ from transduce.client.results import (
 
 TRANSLATE, STREAM, SCORE = "/v1/translate", "/v1/translate/stream", "/v1/score"
 DETECT, MODELS = "/v1/detect", "/v1/models"
-# The most seconds to wait for a connection, unless `timeout_s` is smaller.
+# Maximum number of seconds to wait for a connection. `timeout_s` applies instead if it is smaller.
 CONNECT_TIMEOUT_S = 5.0
 # Characters after which a server's message is cut.
 MAX_ERROR_CHARACTERS = 300
@@ -56,8 +56,8 @@ class Endpoint:
     def of(cls, url: str, api_key: str | None, timeout_s: float) -> Endpoint:
         """The endpoint of a URL that may end in slashes.
 
-        Raises ValueError unless the URL is like http://host:port, for a key that `is_api_key` refuses, and unless the
-        time is above 0. An empty key counts as none.
+        An empty key counts as none. Raises ValueError if the URL is not like http://host:port, if `is_api_key` refuses
+        the key, or if the time is not above 0.
         """
         if not is_server_url(url):
             raise ValueError(f"{url!r} is not of the form http://host:port")
@@ -69,7 +69,7 @@ class Endpoint:
 
     @property
     def connect_timeout_s(self) -> float:
-        """The most seconds to wait for a connection."""
+        """Maximum number of seconds to wait for a connection."""
         return min(CONNECT_TIMEOUT_S, self.timeout_s)
 
     def failure(self, error: httpx.HTTPError | httpx.InvalidURL | httpx.StreamError) -> TransduceError:
@@ -91,7 +91,7 @@ def is_api_key(text: str) -> bool:
 
 
 def is_server_url(url: str) -> bool:
-    """Whether the URL has the scheme http or https, a possible host, no port or a valid one, and at most a path."""
+    """Whether the URL is http or https with a valid host, optionally a valid port and a path, and nothing else."""
     if not url.isprintable() or not {" ", "@", "?", "#"}.isdisjoint(url):
         return False
     try:
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
 
 
 def translate_body(text: Texts, source: str, target: str, options: TranslateOptions) -> dict[str, Any]:
-    """The body of a translate request. One `target_prefix` counts for each of several texts.
+    """The body of a translate request. A single `target_prefix` applies to every text.
 
     Raises TypeError for an unknown option.
     """
@@ -197,7 +197,7 @@ def error_of(response: httpx.Response) -> TransduceError:
 
 # Statuses that a proxy sends if the server behind it has ended. If Transduce sends them, the body has an error object.
 LOST = {HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY}
-# The status of a plain response with this error code, if it is not 422.
+# Error code -> status of a plain response with this error. Codes that are missing here have status 422.
 STATUS_BY_CODE = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
     "quota_exceeded": HTTPStatus.TOO_MANY_REQUESTS,

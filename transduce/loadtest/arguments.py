@@ -44,7 +44,7 @@ DEFAULT_WORKLOAD = "news"
 WITH_BEAMS = ("native", "stream")
 # A random seed is below this number, so that it is short enough to type.
 MAX_DRAWN_SEED = 1_000_000
-# Largest absolute value of a seed. The seeds of further runs are larger, and the result file has no more than 64 bits.
+# Largest absolute value of a seed. The seeds of further runs are larger, and the result file holds 64-bit integers.
 MAX_SEED = 2**53
 
 
@@ -110,7 +110,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--runs",
         type=positive,
         metavar="N",
-        help="without --sweep: runs, each with its own seed (default: 1)",
+        help="without --sweep: number of runs, each with its own seed (default: 1)",
     )
     add(
         "--seed",
@@ -128,7 +128,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--connections",
         type=positive,
         metavar="N",
-        help="most open connections; further requests wait for a free one (default: no limit)",
+        help="maximum number of open connections; further requests wait for a free one (default: no limit)",
     )
 
 
@@ -213,7 +213,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         "--min-rate",
         type=above_zero,
         metavar="R",
-        help="required answers/s; with --sweep, the least rate that the sweep must find",
+        help="required answers/s; with --sweep, the required highest rate in requests/s",
     )
     add(
         "--precision",
@@ -238,7 +238,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         type=above_zero,
         default=DEFAULT_MAX_LAG_S * 1e3,
         metavar="MS",
-        help="ms of lag (p99) of the tester that are always allowed (default: %(default)g)",
+        help="lag of the tester (p99) in ms that is always allowed (default: %(default)g)",
     )
     add("--label", default="", help="name of the run in reports")
     add("--json", type=Path, metavar="FILE", help="write the result file")

@@ -17,7 +17,7 @@ ArrivalKind = Literal["poisson", "constant", "bursty"]
 KINDS: tuple[ArrivalKind, ...] = ("poisson", "constant", "bursty")
 # Shape of the gamma distribution; smaller values give burstier arrivals.
 DEFAULT_BURSTINESS = 0.2
-# With smaller shapes all gaps are drawn as 0. Larger ones give even arrivals, as `constant` does.
+# With smaller shapes all gaps are drawn as 0. With larger shapes the arrivals are even, as with `constant`.
 MIN_BURSTINESS, MAX_BURSTINESS = 0.001, 1000
 # The shortest gap, if the mean is 1. Small shapes draw many gaps of 0, and gaps that are all 0 cannot be scaled.
 MIN_GAP = 1e-100
@@ -99,8 +99,8 @@ class ClosedLoop:
     Attributes:
         num_clients: number of concurrent clients.
         duration_s: length of the run.
-        num_requests: if set, the run ends after this many requests, those of the warm-up included, if it does not end
-            before.
+        num_requests: if set, the run ends after this many requests, those of the warm-up included, or after
+            `duration_s` if that is earlier.
     """
 
     num_clients: int

@@ -54,7 +54,7 @@ def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
 
 
 def first_numbers(plan: RunPlan, num_requests: int) -> list[int]:
-    """The workload entries of the first requests, each entry once. In an open loop, the warm-up's are left out."""
+    """The workload entries of the first requests, each entry once. An open loop's warm-up does not count."""
     warm_up = plan.warm_up_arrivals()
     begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0
     sequence = plan.workload.sequence(plan.seed)

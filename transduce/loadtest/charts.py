@@ -13,12 +13,13 @@ from transduce.loadtest.tables import page_number
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 36, 48
 NUM_TICKS = 6
-# The fewest pixels between ticks of a logarithmic axis, so that the larger letters of narrow screens fit.
+# Minimum distance of ticks on a horizontal and a vertical logarithmic axis, in pixels. The larger letters of narrow
+# screens must fit.
 TICK_WIDTH, TICK_HEIGHT = 58, 23
 # Margin on both sides of an axis that does not start at 0, as a share of its range.
 MARGIN = 0.05
-# The most points of a line that has marks if `Series.marks` is None.
-MOST_MARKS = 40
+# A line with more points than this has no marks if `Series.marks` is None.
+MAX_MARKS = 40
 
 Point = tuple[float, float]
 
@@ -28,7 +29,7 @@ class Series:
     """One line. colour: a class of the style sheet, c0 to c7.
 
     marks: for each point, whether its mark is filled; empty for no marks; None for filled ones if there are at most
-    MOST_MARKS points. line: other points for the line, if set.
+    MAX_MARKS points. line: the points that the line connects, if they are not `points`.
     """
 
     name: str
@@ -155,11 +156,11 @@ def _step(span: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
-def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    """Powers of ten, and 2 and 5 times them if there is room. most: the gaps between ticks that fit into the axis."""
+def _log_ticks(low: float, high: float, max_gaps: float) -> list[tuple[float, str]]:
+    """Powers of ten, and 2 and 5 times them if there is room. max_gaps: the number of gaps between ticks that fit."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     # The narrowest gaps, from 1 to 2 and from 5 to 10, are a factor of 2.
-    factors = (1, 2, 5) if math.log10(high / low) / math.log10(2) <= most else (1,)
+    factors = (1, 2, 5) if math.log10(high / low) / math.log10(2) <= max_gaps else (1,)
     values = [factor * 10.0**power for power, factor in itertools.product(powers, factors)]
     return [(value, number_text(value)) for value in values if low <= value <= high]
 
@@ -175,7 +176,7 @@ def describe_chart(chart: Chart) -> str:
             parts.append(f"{series.name}: {spread}, {last}.")
     if chart.bars:
         low, high, height = max(chart.bars, key=lambda bar: bar[2])
-        parts.append(f"Most, {number_text(height)}, from {number_text(low)} to {number_text(high)}.")
+        parts.append(f"Highest bar: {number_text(height)}, from {number_text(low)} to {number_text(high)}.")
     parts += [f"Marked: {guide.name}." for guide in chart.guides]
     return " ".join(parts)
 
@@ -227,7 +228,7 @@ def _line(to_x: Scale, to_y: Scale, series: Series) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in through)
     dashed = " dashed" if series.is_dashed else ""
     parts = [f'<polyline class="line {series.colour}{dashed}" points="{path}"/>']
-    marks = [True] * len(points) if series.marks is None and len(points) <= MOST_MARKS else series.marks or ()
+    marks = [True] * len(points) if series.marks is None and len(points) <= MAX_MARKS else series.marks or ()
     for (x, y), (value_x, value_y), is_filled in zip(points, series.points, marks, strict=False):
         title = f"{escape(series.name)}: {number_text(value_y)} at {number_text(value_x)}"
         filled = "" if is_filled else " hollow"

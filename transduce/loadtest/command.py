@@ -29,6 +29,7 @@ from transduce.loadtest.output_files import prepare, write
 from transduce.loadtest.percentiles import percentile_of
 from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, references_of
+from transduce.loadtest.repeats import with_seeds
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, Progress, run
 from transduce.loadtest.server_side import SERVER_HAS_ENDED, ServerSide, difference, pinned
@@ -37,7 +38,7 @@ from transduce.loadtest.text_report import text_report
 from transduce.signals import sigterm_as_interrupt
 
 COMPARE = "compare"
-# Seconds of recent latencies that the progress bar shows, of at most so many requests.
+# The progress bar shows the latencies of the last LAST_S seconds, of at most MAX_SHOWN requests.
 LAST_S = 5.0
 MAX_SHOWN = 10_000
 
@@ -53,7 +54,7 @@ class Execute(Protocol):
     def __call__(
         self, plan: RunPlan, on_progress: OnProgress | None, *, expected: Expectation | None
     ) -> RunResult:
-        """The result of the run; compared with the expected translations, if there are any."""
+        """The result of the run. If `expected` is set, the translations are compared with it."""
 
 
 def run_loadtest(args: argparse.Namespace, *, execute: Execute = run) -> int:
@@ -101,7 +102,7 @@ Run = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
 def _with_server_figures(server: ServerSide, expected: Expectation | None, execute: Execute) -> Run:
-    """A function that executes a run and adds the server's figures to its result. They include the warm-up."""
+    """A function that executes a run and adds the server's figures, warm-up included, to its result."""
 
     def run_plan(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         before, started_at = server.snapshot(), time.monotonic()
@@ -116,10 +117,9 @@ def _with_server_figures(server: ServerSide, expected: Expectation | None, execu
 
 def _runs(plan: RunPlan, num_runs: int, run_plan: Run) -> list[RunResult]:
     found = []
-    for number in range(num_runs):
-        name = f"run {number + 1} of {num_runs}"
-        with _Bar(plan, name) as bar:
-            found.append(run_plan(dataclasses.replace(plan, seed=plan.seed + 1000 * number), bar.show))
+    for number, each in enumerate(with_seeds(plan, num_runs), start=1):
+        with _Bar(plan, f"run {number} of {num_runs}") as bar:
+            found.append(run_plan(each, bar.show))
     return found
 
 

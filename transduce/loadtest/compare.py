@@ -9,7 +9,8 @@ from pathlib import Path
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.html_report import MARKS_NOTE, Result, latency_of, median_of, shown_runs
+from transduce.loadtest.html_report import MARKS_NOTE, Result, latency_of, median_of, problems, shown_runs
+from transduce.loadtest.output_files import prepare, write
 from transduce.loadtest.report_charts import limits, percentile_chart, rate_series
 from transduce.loadtest.sample import DISCONNECTED, OK
 from transduce.loadtest.style import PAGE, STYLE
@@ -44,19 +45,20 @@ def compare_files(paths: Sequence[Path], html: Path | None) -> int:
     if not MIN_FILES <= len(paths) <= MAX_FILES:
         raise CommandError(f"compare takes {MIN_FILES} to {MAX_FILES} result files", exit_code=ExitCode.USAGE)
     documents = [read_json(path) for path in paths]
+    if html is not None:
+        prepare(html)
     print(text_table(documents))
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(compare_page(documents), "utf-8")
+        write(html, compare_page(documents).encode())
     return ExitCode.OK
 
 
 def figure_rows(documents: Sequence[Document]) -> list[Row]:
-    """The figures and their values in each file: the medians of its `shown_runs`."""
+    """The figures and their values in each file: the median over the `shown_runs` of the file."""
     rows: list[Row] = []
     if any(document["sweep"] for document in documents):
         found = [document["sweep"]["max_rate"] if document["sweep"] else None for document in documents]
-        rows.append(("highest rate that holds/s", found))
+        rows.append(("highest rate, requests/s", found))
     runs = [shown_runs(document) for document in documents]
     rows += [(title, [median_of(one, lambda r, n=name: r[n]) for one in runs]) for title, name in RATES]
     rows += [
@@ -141,7 +143,7 @@ def compare_page(documents: Sequence[Document]) -> str:
     body = [
         "<h1>Load tests compared</h1>",
         f"<p class=soft>Ratios are relative to the first file: {escape(labels[0])}</p>",
-        *(_not_valid(label, document["problems"]) for label, document in labelled),
+        *(problems(document, f"{label}: ") for label, document in labelled),
         section("Figures", table(("", *labels), [["verdict", *verdicts], *rows])),
         "<div class=pair>",
         section("Latency over rate, p99", _wide(_rates(documents, labels)), MARKS_NOTE),
@@ -174,11 +176,6 @@ def _percentiles(documents: Sequence[Document], labels: Sequence[str]) -> str:
 
 def _command(document: Document) -> str:
     return f"<code>{escape(document['command'])}</code>"
-
-
-def _not_valid(label: str, problems: Sequence[str]) -> str:
-    lines = "".join(f"<p>{escape(problem)}</p>" for problem in problems)
-    return f"<section class=problem><h2>{escape(label)}: not valid</h2>{lines}</section>" if lines else ""
 
 
 def _wide(chart: str) -> str:

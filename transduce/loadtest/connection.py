@@ -28,9 +28,9 @@ MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
 
 
-# No file descriptor is left in this process or on its machine, or no local port for a connection.
+# Errors of the tester's own machine: no file descriptor is left in this process or on the machine, or no local port.
 OWN_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
-# Statuses of responses that another response to the same request follows, except 101.
+# Statuses of interim responses. Another response to the same request follows each of them, except 101.
 INTERIM = range(100, 200)
 SWITCHING_PROTOCOLS = 101
 
@@ -122,13 +122,15 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and disable Nagle's algorithm."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transport is no subclass of asyncio.Transport
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a response without a length, which the end of the connection completes. Any other response is lost."""
+        """End the response in progress. It is complete if it has no declared length; any other response is lost."""
         response = self._response
         if exc is None and response is not None and response.status and self._response_ends_with_connection:
             self.on_message_complete()
@@ -199,7 +201,7 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """A pool of connections to one server. It reuses the one that became idle last; if there is none, it opens one.
+    """A pool of connections to one server. It reuses the connection that became idle last, or opens a new one.
 
     max_connections: None for no limit; at the limit a request waits for a free connection.
     """
@@ -273,13 +275,13 @@ class ConnectionPool:
 
 
 def _is_own(error: OSError) -> bool:
-    """Whether the tester's machine is the cause of an error. The errors of several addresses have one common text."""
+    """Whether the tester's machine is the cause of an error. The text joins the errors of all addresses tried."""
     numbers = [int(number) for number in re.findall(r"\[Errno (-?\d+)\]", str(error))]
     return (bool(numbers) and all(number in OWN_ERRORS for number in numbers)) or not _can_open_file()
 
 
 def _can_open_file() -> bool:
-    """Whether a file descriptor is left. Without one, the search for a host's addresses fails with other errors."""
+    """Whether a file descriptor is left. Without one, name resolution fails with other error numbers."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:
@@ -288,7 +290,7 @@ def _can_open_file() -> bool:
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files, which connections need, as far as it may."""
+    """Raise this process's soft limit of open files to its hard limit. Each connection takes a file descriptor."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems permit less than the limit that they name
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

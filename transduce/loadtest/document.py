@@ -34,7 +34,7 @@ INVALID = "invalid"
 # As documented in docs/load-testing.md.
 EXIT_CODES = {PASSED: 0, MISSED: 1, FAILED: 1, INVALID: 3}
 DEFAULT_MIN_OK = 0.99
-# Digits after the point of a value in a report, at most.
+# Maximum number of digits after the decimal point of a value in a report.
 MAX_DIGITS = 15
 
 Document = dict[str, Any]
@@ -63,8 +63,8 @@ def make_document(
 
     runs: empty for a sweep. min_rate: the required answers/s; for a sweep, the required highest rate in requests/s.
 
-    min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so
-    one such request is enough.
+    min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so in
+    a sweep one request with this outcome is enough.
     """
     problems = [
         f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
@@ -150,7 +150,7 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
 def in_digits(value: float, num_digits: int, *, needed: float, is_met: bool) -> str:
     """The value with `num_digits` digits after the point, or as many more as its text needs to agree with `is_met`.
 
-    needed: the least value that meets the requirement. is_met: whether this one does. Has at most MAX_DIGITS digits.
+    needed: the minimum that meets the requirement. is_met: whether `value` does. MAX_DIGITS limits the digits.
     """
     for digits in range(num_digits, MAX_DIGITS):
         text = f"{value:.{digits}f}"
@@ -164,8 +164,9 @@ def find_thresholds(
 ) -> list[Threshold]:
     """The objectives and the required rate; for a sweep only the rate.
 
-    An objective is met if more than half of the runs meet it. Its text has the median share of the runs, the lower of
-    two, so that the share agrees with the verdict.
+    An objective is met if more than half of the runs meet it. Its text has the median over the runs of the share of
+    requests within the limit. If the number
+    of runs is even, this is the lower of the two middle shares, so that the share agrees with the verdict.
     """
     found = []
     for number, slo in enumerate(slos if runs else ()):

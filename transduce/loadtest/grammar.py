@@ -17,9 +17,9 @@ from pathlib import Path
 GRAMMAR = Path(__file__).with_name("grammar.toml")
 # The first clause of a distinct sentence has at least this many combinations: more than any run sends.
 MIN_COMBINATIONS = 10_000_000
-# The fewest words of a sentence that may begin with an opening such as "Last May,".
+# A sentence of fewer words does not begin with an opening such as "Last May,".
 MIN_WORDS_WITH_OPENING = 12
-# Consecutive numbers are this share of all combinations apart, so that the texts of a run differ widely.
+# The combinations of consecutive text numbers are this share of all combinations apart, so that texts differ widely.
 STEP_SHARE = (math.sqrt(5) - 1) / 2
 SENTENCE_END = "."
 

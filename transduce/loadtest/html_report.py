@@ -34,7 +34,7 @@ def html_report(document: Document) -> str:
     """The whole page."""
     runs = shown_runs(document)
     slos = document["plan"]["slos"]
-    body = [_head(document), _problems(document), _cards(document, runs), _thresholds(document)]
+    body = [_head(document), problems(document), _cards(document, runs), _thresholds(document)]
     if document["sweep"]:
         body.append(_sweep(document["sweep"]))
     if runs:
@@ -77,13 +77,19 @@ def _head(document: Document) -> str:
     )
 
 
-def _problems(document: Document) -> str:
-    if document["failure"]:
-        return f"<section class=problem><h2>Failed</h2><p>{escape(document['failure'])}</p></section>"
-    if not document["problems"]:
-        return ""
-    lines = "".join(f"<p>{escape(problem)}</p>" for problem in document["problems"])
-    return f"<section class=problem><h2>Not valid</h2>{lines}</section>"
+def problems(document: Document, prefix: str = "") -> str:
+    """A section with the failure, and one with the reasons why a run is not valid; empty if there are none.
+
+    prefix: begins the headings.
+    """
+    failures = [document["failure"]] if document["failure"] else []
+    return "".join(
+        f"<section class=problem><h2>{escape(prefix + title)}</h2>"
+        + "".join(f"<p>{escape(line)}</p>" for line in lines)
+        + "</section>"
+        for title, lines in (("Failed", failures), ("Not valid", document["problems"]))
+        if lines
+    )
 
 
 def median_of(runs: Sequence[Result], figure: Callable[..., float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""The files that a command writes after its measurements. Whether they can be written is checked before these."""
+"""The files that a command writes at its end. It checks before its work that they can be written."""
 
 from __future__ import annotations
 

@@ -88,11 +88,17 @@ def bar_of(milliseconds: float) -> float:
     return round(bound, 6)
 
 
-def merged(encoded: Iterable[str]) -> dict[str, float]:
-    """Percentiles in ms of several encoded histograms together."""
+def _sum_of(encoded: Iterable[str]) -> HdrHistogram:
+    """One histogram of the values of several encoded ones."""
     whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for text in encoded:
         whole.decode_and_add(text.encode("ascii"))
+    return whole
+
+
+def merged(encoded: Iterable[str]) -> dict[str, float]:
+    """Percentiles in ms of several encoded histograms together."""
+    whole = _sum_of(encoded)
     return {name: _value_ms(whole, percentile) for name, percentile in PERCENTILES.items()}
 
 
@@ -114,7 +120,8 @@ def rank_of(num: int, percentile: float) -> int:
 def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
     """A percentile in ms by nearest rank; 0 without values.
 
-    The histogram's own method rounds to the nearest rank, so more than 1 % of the values may exceed its p99.
+    The rank is rounded up (`rank_of`). The histogram's own method may round it down, so more than 1 % of the values may
+    exceed its p99.
     """
     num = histogram.get_total_count()
     if not num:
@@ -124,9 +131,7 @@ def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
 
 def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
     """Pairs of percentile and ms of several encoded histograms together, denser towards 100, for a chart."""
-    whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
-    for text in encoded:
-        whole.decode_and_add(text.encode("ascii"))
+    whole = _sum_of(encoded)
     num = whole.get_total_count()
     points = []
     beyond = 1.0

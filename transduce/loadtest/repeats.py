@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from transduce.loadtest.percentiles import PERCENTILES, merged
 from transduce.loadtest.plan import RunPlan
@@ -15,12 +15,15 @@ FIGURES = ("offered_rate", "achieved_rate", "goodput", "tester_cpu_share")
 DISTRIBUTIONS = ("latency", "uncorrected_latency", "first_text", "lag")
 
 
+def with_seeds(plan: RunPlan, num_runs: int) -> Iterator[RunPlan]:
+    """Yield the plan of each run. Each has another seed."""
+    for number in range(num_runs):
+        yield dataclasses.replace(plan, seed=plan.seed + 1000 * number)
+
+
 def repeat(plan: RunPlan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
     """Execute a plan several times, each time with another seed. Raises what `run` raises."""
-    return [
-        run(dataclasses.replace(plan, seed=plan.seed + 1000 * number), on_progress)
-        for number in range(num_runs)
-    ]
+    return [run(each, on_progress) for each in with_seeds(plan, num_runs)]
 
 
 def summary(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:

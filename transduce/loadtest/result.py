@@ -198,7 +198,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
     answered = [sample for sample in samples if sample.is_ok]
     # A response that arrives during the run counts, even if its request was due in the warm-up. In exchange, responses
     # that arrive after the end of the run do not count.
-    in_time = [sample for sample in record.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s]
+    arrived = [sample for sample in record.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s]
     is_open = isinstance(plan.load, Arrivals)
     latency = distribution(sample.latency_s for sample in answered)
     lag = distribution(max(0.0, sample.lag_s) for sample in samples) if is_open else None
@@ -211,7 +211,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         warm_up_s=plan.warm_up_s,
         num_sent=len(samples),
         offered_rate=len(samples) / plan.duration_s,
-        achieved_rate=len(in_time) / plan.duration_s,
+        achieved_rate=len(arrived) / plan.duration_s,
         goodput=None if objective is None else _num_within(samples, objective) / plan.duration_s,
         attained=[slo.judge(_num_within(samples, slo), len(_judged(samples, slo))) for slo in plan.slos],
         outcomes=count_outcomes(samples, record.num_sent - len(warm_up)),
@@ -226,7 +226,7 @@ def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
         lag=lag,
         loop_lag=distribution(record.loop_late_s),
         problems=_problems(latency, lag, samples, plan, record.error_examples.get(TESTER_FAILED, "")),
-        per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
+        per_s={name: amount / plan.duration_s for name, amount in _amounts(arrived).items()},
         cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),

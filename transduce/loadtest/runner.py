@@ -47,7 +47,7 @@ from transduce.loadtest.workload import RequestSequence, RunRequest
 PROGRESS_S = 0.5
 # Seconds between the preparation of a run and its first request.
 HEAD_START_S = 0.05
-# Seconds beyond the time limit in which requests may still end after the run.
+# After the run, the tester waits for the open requests as long as the time limit and this many seconds more.
 GRACE_S = 1.0
 # Seconds that a client of a closed loop pauses after a failure. If too small, clients flood a failing server.
 AFTER_FAILURE_S = 0.05
@@ -72,7 +72,7 @@ OnProgress = Callable[[Progress], None]
 def run(
     plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """Execute a plan in a new event loop. Raises this process's limit of open files as far as it may.
+    """Execute a plan in a new event loop, after `allow_open_files`.
 
     expected: the translations to compare with, by workload entry.
 

@@ -106,7 +106,7 @@ class Sample:
         """Whether the request counts for an objective of `limit_s`.
 
         A request that the tester cancelled before `limit_s` does not count, because it might have been answered in
-        time, unless its first text came in time and the objective is of that (is_first_text).
+        time. There is one exception: with `is_first_text`, it counts if its first text came in time.
         """
         return (
             self.outcome != DISCONNECTED

@@ -19,7 +19,8 @@ from transduce.loadtest.plan import Target
 TIMEOUT_S = 5.0
 # Metrics of a Transduce server.
 STEPS = "transduce_decode_steps_total"
-# Their sum over the number of steps is the rows of a step, those that a beam does not use yet included.
+# Their sum, divided by the number of steps, is the mean number of rows of a step. It includes the rows that a beam does
+# not use yet.
 ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
 # The Unix time of the server's start. If it has changed, the counters have begun anew.
 START = "process_start_time_seconds"

@@ -17,7 +17,7 @@ from transduce.loadtest.dialects import RequestSpec
 from transduce.loadtest.grammar import distinct_opening, distinct_sentence
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
-# Requests of a mix that is drawn at random; a tenth of them for arrays.
+# The number of requests of a mix that is drawn at random. The mix `arrays` has a tenth of this number.
 NUM_PREPARED = 500
 ARRAY_LENGTH = 32
 SHORT_WORDS = 7

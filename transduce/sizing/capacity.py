@@ -80,7 +80,7 @@ def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (middle, high) if is_met(middle, SEEDS[0]) else (low, middle)
-    # One seed takes a quarter of the time, so the others only lower what it finds.
+    # The bisection uses one seed, because all four would take four times as long. The others can only lower its result.
     while not all(is_met(low, seed) for seed in SEEDS):
         low *= 1 - PRECISION
     return Capacity(saturated, low)

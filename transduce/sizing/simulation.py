@@ -1,9 +1,9 @@
 """Simulates one server by events, with the engine's own rules and measured times.
 
 The engine's scheduler admits sentences, its placement chooses the worker, and its call length decides how many steps a
-call takes. Only the times are not real: those of a step and of the encoder come from `Costs`. A request waits for the
-event loop twice, before and after the engine, for half of `Costs.request_s` each. A request has one sentence. One that
-is longer than the model takes is halved until its parts fit. All requests are of one caller.
+call takes. Only the times are not real: those of a step and of the encoder come from `Costs`. A request occupies the
+event loop twice, before and after the engine, each time for half of `Costs.request_s`. A request has one sentence. A
+sentence that is longer than the model takes is halved until its parts fit. All requests are of one caller.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ class SimulatedServer:
         self._workers = [SimulatedWorker(costs, clock, self._decoded) for _ in range(costs.num_workers)]
         for worker in self._workers:
             self._placement.add_worker(cast(Worker, worker))
-        # Each sentence's worker, and what follows the end of each part of its request: an event after the last one.
+        # For each part of a request: its worker, and an iterator that all parts of the request share. A part that ends
+        # takes the iterator's next item: None, or for the part that ends last, the event to call.
         self._owners: dict[Sentence, tuple[SimulatedWorker, Iterator[Event | None]]] = {}
         # A request needs an id of its own, because the scheduler lets the requests of a caller take turns.
         self._request_numbers = itertools.count()

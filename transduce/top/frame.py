@@ -50,7 +50,7 @@ class Frame:
     any figure is NaN if the server has no such metric.
     p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: the
     workers' computing time that was reported in the interval, divided by the interval and the number of workers. A
-    worker reports up to 32 steps at once. So in a short interval, that of a busy worker may be 0, or above 1.
+    worker reports up to 32 steps at once. So in a short interval, the utilisation by busy workers may be 0, or above 1.
     statuses: answers per second by status, without probes. rejected: per second and by reason, the requests that got no
     translation. drain_s: seconds until the queue is done, if known.
     """
@@ -129,7 +129,7 @@ class _Change:
     """The differences between two scrapes. seconds: the time between them; NaN without an earlier one."""
 
     def __init__(self, before: Scrape | None, now: Scrape) -> None:
-        if before is not None and before.total(START) != now.total(START):
+        if before is not None and _is_another_start(before, now):
             before = None
         self._before, self._now = before, now
         self.seconds = math.nan if before is None else now.at - before.at
@@ -181,6 +181,12 @@ def quantile(share: float, counts: Mapping[float, float]) -> float:
             below = counts.get(low, 0.0)
             return low + (high - low) * (rank - below) / (counts[high] - below)
     return math.nan
+
+
+def _is_another_start(before: Scrape, now: Scrape) -> bool:
+    """Whether the server has restarted between the scrapes. False without START, which a server reads from /proc."""
+    starts = (before.total(START), now.total(START))
+    return not any(map(math.isnan, starts)) and starts[0] != starts[1]
 
 
 def _is_no_probe(labels: Labels) -> bool:

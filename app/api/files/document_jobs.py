@@ -1,4 +1,4 @@
-"""Translates uploaded documents in batches of texts, each within the limits of a request."""
+"""Translates uploaded documents in batches of texts. Each batch is within the limits of a request."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ RETURN_DELAY_S = 1.0
 class DocumentJob:
     """A file to translate.
 
-    texts: the texts that a file worker found in it; empty before. source: None to detect one language for the whole
-    file. request_id, share: those of the upload; see `Requester`.
+    texts: the file's texts; empty until a file worker has read them. source: None to detect one language for the whole
+    file. request_id, share: the upload's id, and its caller as the engine's fair queueing knows it.
     """
 
     content: bytes
@@ -83,7 +83,8 @@ class DocumentJobs:
     ) -> list[TextUnit]:
         """The file's texts. Removes the document if the reading fails.
 
-        timeout_s: seconds that it may take, with the wait for a file worker. Raises the errors of `FileWorkers.read`.
+        timeout_s: maximum seconds of the reading, including the wait for a file worker. Raises the errors of
+        `FileWorkers.read`.
         """
         try:
             return await self._workers.read(content, file_format, share=document.share, timeout_s=timeout_s)
@@ -93,16 +94,17 @@ class DocumentJobs:
             raise
 
     async def spend_characters(
-        self, scope: Scope, document: StoredDocument, texts: Sequence[TextUnit], spending: Spending
+        self, scope: Scope, document: StoredDocument, job: DocumentJob, spending: Spending
     ) -> None:
-        """Count the file's code points towards the limits of the caller's key. Removes the document if that fails.
+        """Count the file's code points towards the limits of the caller's key. Removes the document if this raises.
 
-        Raises the errors of `spend_characters`.
+        Raises the errors of the function `app.api.spending.spend_characters`.
         """
         try:
-            await self._count(scope, document, texts, spending)
+            await self._count(scope, document, job.texts, spending)
         except BaseException:
             self.store.remove(document)
+            self._return_memory(job.content)
             raise
 
     async def start(
@@ -110,11 +112,13 @@ class DocumentJobs:
     ) -> None:
         """Read, count and translate a document in the background, and end `spending`.
 
-        The state is set in `document`, and the result is stored. No request waits for the translation, so its time
-        begins with its turn. Returns once the texts are read, at the latest after `wait_s`. An error of the reading is
-        raised until then, and later is the document's state. If this raises or is cancelled, nothing goes on in the
-        background, the document is removed, and `spending` does not end.
-        Raises the errors of `read` and `spend_characters`.
+        The state is set in `document`, and the result is stored. No request waits for the translation. So its time
+        limit begins when it is the document's turn.
+
+        Returns when the texts are read, at the latest after `wait_s` seconds. If the reading fails before that, this
+        raises its error. A later error becomes the document's state. If this raises or is cancelled, nothing continues
+        in the background, the document is removed, and `spending` does not end.
+        Raises the errors of the methods `read` and `spend_characters`.
         """
         reading = asyncio.create_task(self._read_texts(scope, document, job, spending))
         self._tasks.add(reading)
@@ -134,7 +138,7 @@ class DocumentJobs:
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and store the document. Removes it if that fails. The wait for its turn counts towards its time.
+        """Translate and store the document. Removes it if this raises. The time limit includes the wait for a turn.
 
         Raises NoSuchPair, and the errors of `Models.translate`, `FileWorkers.write` and `DocumentStore.keep`.
         """
@@ -204,7 +208,7 @@ class DocumentJobs:
             self._return_memory(job.content)
 
     def _fail(self, document: StoredDocument, job: DocumentJob, error: Exception) -> None:
-        """Count and log the error as that of a request, and set the state in `document`."""
+        """Count and log the error like the error of a request, and set the state in `document`."""
         count_error(self.plain.service.metrics, error, job.request_id)
         is_expected = isinstance(error, ServiceError)
         self.store.fail(document, str(error) if is_expected else "the server failed to translate this file")
@@ -247,7 +251,7 @@ class DocumentJobs:
         return DeadlineExceeded(f"the file was not translated in {self.limits.timeout_s:g} s")
 
     async def _language(self, job: DocumentJob, texts: Sequence[TextUnit]) -> str:
-        """The source language of the file; the target if the file needs no translation. Raises NoSuchPair, NotReady."""
+        """The source language of the file; `job.target` if it needs no translation. Raises NoSuchPair, NotReady."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
@@ -256,7 +260,7 @@ class DocumentJobs:
         return await self.plain.source_of(sample, job.target, share=job.share)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
-        """Yield batches of texts, as indices. The texts of a batch have one format, and all or none are wrapped.
+        """Yield batches of texts, as indices. All texts of a batch have the same format and the same `is_wrapped`.
 
         A batch is within a request's limits, or is a single text.
         """
@@ -277,9 +281,9 @@ class DocumentJobs:
     async def _translate_batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of one batch. If it is too large or misses its deadline, its halves are translated.
+        """The translations of one batch. A batch that is too large or late is translated in halves.
 
-        Waits and tries again while the server is overloaded. Raises the errors of `Models.translate` but Overloaded.
+        Waits and tries again while the server is overloaded. Raises the errors of `Models.translate` except Overloaded.
         """
         while True:
             now = time.monotonic()

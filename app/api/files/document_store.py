@@ -1,9 +1,9 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-If a limit is reached, the oldest finished documents of callers who hold more are dropped for one who holds less. The
-documents are in a temporary folder that no other user may read. The server removes the folder when it ends. If it
-is killed, the next server removes the folder. Every method is called on the event loop; threads read and write the
-bytes.
+If a limit is reached, a new document takes the place of the oldest finished documents of callers that hold more than
+its caller. If there are no such documents, the new one is refused. The documents are in a temporary folder that no
+other user may read. The server removes the folder when it ends. If it is killed, the next server removes the folder.
+Every method is called on the event loop; threads read and write the bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from app.errors import Overloaded, PayloadTooLarge
 from app.file_worker.messages import WorkerLimits
 
 FOLDER_PREFIX = "transduce-files-"
-# The Retry-After of a caller while another one holds more. The caller gets room once a document of the other one is
-# finished, at a time that is not known.
+# The maximum Retry-After, in seconds, of a caller while another caller holds more. A document of the other caller makes
+# room for the first caller as soon as it is finished, at a time that is not known.
 BEHIND_RETRY_S = 10.0
 
 
@@ -44,14 +44,14 @@ class DocumentStatus(StrEnum):
 class DocumentLimits:
     """Limits of the file routes; each but num_workers comes from the settings.
 
-    max_file_bytes: the most bytes of an upload.
-    max_files: the most documents in progress or stored.
-    max_kept_bytes: the most bytes of all documents.
+    max_file_bytes: the maximum size of an upload.
+    max_files: the maximum number of documents in progress or stored.
+    max_kept_bytes: the maximum size of all documents together.
     ttl_s: seconds for which a document is stored.
-    timeout_s: the most seconds of one document from its upload. If no request waits for the result, the most seconds of
-        its reading from its upload, and of its translation from its turn.
+    timeout_s: the time limit of one document, in seconds from its upload. If no request waits for the result, there are
+        two limits of `timeout_s`: for the reading from the upload, and for the translation from the document's turn.
     worker: the limits of the processes that parse files.
-    num_workers: the most documents that are translated at once, and the most file workers.
+    num_workers: the maximum number of file workers, and of documents that are translated at once.
     """
 
     max_file_bytes: int
@@ -97,7 +97,7 @@ class StoredDocument:
 
 
 class NoSuchDocument(Exception):
-    """No document has this id, or it has expired or was dropped, has another owner or key, or has no translation."""
+    """No document has this id, owner and key, or the document has expired, was dropped or has no translation."""
 
 
 class DocumentStore:
@@ -109,7 +109,7 @@ class DocumentStore:
         self._folder: LockedFolder | None = None
 
     def add(self, owner: str, share: str, name: str, num_bytes: int) -> StoredDocument:
-        """Add a document, whose time begins now. Raises Overloaded if a limit is reached and no room can be made."""
+        """Add a document. Its time limit begins now. Raises Overloaded if there is no room and none can be made."""
         self._sweep()
         self._make_room(share, num_files=1, num_bytes=num_bytes)
         file = StoredDocument(
@@ -127,7 +127,7 @@ class DocumentStore:
     async def keep(self, file: StoredDocument, content: bytes) -> None:
         """Store the translation. Raises Overloaded if there is no room for it and none can be made.
 
-        Raises PayloadTooLarge if it alone exceeds the limit, and NotReady if the disk is full or cannot be written.
+        Raises PayloadTooLarge if it exceeds `max_kept_bytes`, and NotReady if the disk is full or cannot be written.
         """
         self._sweep()
         if len(content) > self._limits.max_kept_bytes:
@@ -150,7 +150,7 @@ class DocumentStore:
         self._finish(file, DocumentStatus.ERROR)
 
     def _write(self, file: StoredDocument, path: Path, content: bytes) -> None:
-        """Write the file. Raises OSError, and then leaves no part of it."""
+        """Write the file. If this raises OSError, no part of the file remains."""
         try:
             path.write_bytes(content)
         except OSError:
@@ -165,7 +165,10 @@ class DocumentStore:
         asyncio.get_running_loop().call_later(self._limits.ttl_s + 0.1, self._sweep)
 
     def _make_room(self, share: str, *, num_files: int, num_bytes: int) -> None:
-        """Drop documents of others until this caller may have so many more. Raises Overloaded, and then drops none."""
+        """Drop documents of others until this caller may have `num_files` and `num_bytes` more.
+
+        If that is impossible, drop none and raise Overloaded.
+        """
         limits, left = self._limits, dict(self._files)
         if not _drop(left, share, num_bytes, limits.max_kept_bytes, lambda file: file.num_bytes):
             retry_after_s = self._retry_after_s(share, num_bytes, lambda file: file.num_bytes)
@@ -179,10 +182,10 @@ class DocumentStore:
             self.remove(file)
 
     def _retry_after_s(self, share: str, wanted: int, size_of: Callable[[StoredDocument], int]) -> float:
-        """Seconds until the first document that holds any of it expires.
+        """Seconds until the first document with a `size_of` above 0 expires, at least 1.
 
-        It is at most BEHIND_RETRY_S if another caller holds more than this one would hold. wanted: how much more this
-        caller wants, in the unit of `size_of`.
+        The result is at most BEHIND_RETRY_S if another caller holds more than this caller would hold. wanted: how much
+        more this caller wants, in the unit of `size_of`.
         """
         held = _held(self._files, size_of)
         first = min((file.expires_at for file in self._files.values() if size_of(file)), default=math.inf)
@@ -239,7 +242,7 @@ def _delete(path: Path) -> None:
 
 
 def _held(files: Mapping[str, StoredDocument], size_of: Callable[[StoredDocument], int]) -> Counter[str]:
-    """What each caller holds, by its share."""
+    """The sum of the sizes of each caller's documents, by the caller's `share`."""
     held: Counter[str] = Counter()
     for file in files.values():
         held[file.share] += size_of(file)
@@ -255,8 +258,9 @@ def _drop(
 ) -> bool:
     """Remove finished documents from `files` until this caller may have `amount` more; False if that is impossible.
 
-    limit: of the sizes of all documents. The next document is the oldest finished one of the caller who holds the most,
-    of those who have finished ones and hold more than this caller is going to.
+    limit: the maximum sum of the sizes of all documents. A caller loses documents only if some of its documents are
+    finished and it holds more than this caller would hold. Each time, the caller of these that holds the most loses its
+    oldest finished document.
     """
     held = _held(files, size_of)
     finished: dict[str, deque[StoredDocument]] = {}

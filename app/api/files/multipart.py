@@ -23,7 +23,7 @@ MULTIPART = "multipart/form-data"
 MAX_FIELDS = 30
 MAX_FIELD_BYTES = 10_000
 MAX_NAME_CHARACTERS = 200
-# The charsets that HTTP clients declare. Of Python's others, some decode to lone surrogates, and some are slow.
+# The charsets that HTTP clients declare. Python has others, but some decode to lone surrogates, and some are slow.
 CHARSETS = ("utf-8", "us-ascii", "iso-8859-1")
 # A name that consists of encoded words (RFC 2047).
 _ENCODED_WORDS = re.compile(r"(?:=\?[^?]+\?[bBqQ]\?[^?]*\?= ?)+")
@@ -44,7 +44,7 @@ class Upload:
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
-    max_bytes: the most bytes of the whole body. Raises PayloadTooLarge as soon as more bytes have arrived. Raises
+    max_bytes: the maximum size of the whole body. Raises PayloadTooLarge as soon as more bytes have arrived. Raises
     InvalidRequest if there is no file, and NotReady if the disk is full or cannot be written: a file of more than
     1 MiB is on disk until all of it has arrived. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
@@ -84,14 +84,14 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
 
 
 class _UploadParser(MultiPartParser):
-    """Starlette's parser, which also reads the names that are not ASCII as .NET's client sends them."""
+    """Starlette's parser, which here also reads the two forms in which .NET's client sends names that are not ASCII."""
 
     def on_headers_finished(self) -> None:
         """Add a field or a file. `filename*` has priority over `filename`."""
         part = self._current_part
         disposition = part.content_disposition or b""
         name = _extended_name(disposition)
-        if name is not None:  # the base class takes only a part with `filename` for a file
+        if name is not None:  # the base class reads a part as a file only if it has `filename`
             part.content_disposition = disposition + b'; filename=""'
         super().on_headers_finished()
         if part.file is not None:

@@ -29,7 +29,7 @@ from app.stores.usage import Spending
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
 TRANSLATE = operation(
     TAG,
-    "Translate a file in its format; the answer has its address",
+    "Translate a file and keep its format; the answer has the address of the translated file",
     SimpleFileAnswer,
     body=SimpleFileBody,
     media=(MULTIPART,),
@@ -85,7 +85,6 @@ async def _translate_upload(
     document = jobs.store.add(requester.caller, requester.share, upload.name, len(upload.content))
     reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
     texts = await while_connected(request, reading)
-    await jobs.spend_characters(request.scope, document, texts, spending)
     job = DocumentJob(
         content=upload.content,
         format=file_format,
@@ -95,6 +94,7 @@ async def _translate_upload(
         request_id=requester.request_id,
         share=requester.share,
     )
+    await jobs.spend_characters(request.scope, document, job, spending)
     try:
         await while_connected(request, jobs.translate(document, job))
     except NoSuchPair as error:
@@ -103,9 +103,9 @@ async def _translate_upload(
 
 
 def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
-    """The caller's name, by the key in the form, else by that in the header. Raises Unauthorized.
+    """The caller's name, by the key in the form, else by the key in the header. Raises Unauthorized.
 
-    If the form has a key, the header may be the login of a proxy.
+    If the form has a key, the header is ignored, because the header may be the login for a proxy.
     """
     headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
     key = upload.fields.get("api_key", "")

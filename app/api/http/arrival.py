@@ -16,7 +16,8 @@ from typing import Any
 MAX_UNREAD_S = 1.0
 # The field tcpi_last_data_recv of `struct tcp_info` in linux/tcp.h, in milliseconds.
 _LAST_DATA_RECEIVED = slice(52, 56)
-# Values of its first field, tcpi_state, of a connection that the client has reset or closed: TCP_CLOSE, TCP_CLOSE_WAIT.
+# Values of tcpi_state, the first field of `struct tcp_info`, after the client has reset (TCP_CLOSE) or closed
+# (TCP_CLOSE_WAIT) the connection.
 _HUNG_UP_STATES = frozenset({7, 8})
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 
@@ -35,7 +36,7 @@ def unread_s(connection: Any) -> float:
 def has_hung_up(connection: Any) -> bool:
     """Whether the client has closed a TCP connection; False where the system does not report it.
 
-    connection: as of `unread_s`.
+    connection: the socket, or uvloop's wrapper of it.
     """
     if sys.platform != "linux" or _TCP_INFO is None:
         return False

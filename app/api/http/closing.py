@@ -34,7 +34,7 @@ class ClosingProtocol(PipeliningProtocol):
     _is_lingering = False  # whether the last response is complete and the rest of its request is dropped
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and take this object out of the last request."""
+        """Stop the timer, and replace the last request's `_HeldTransport`, which refers to this object."""
         self._stop_stall_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
@@ -52,7 +52,7 @@ class ClosingProtocol(PipeliningProtocol):
 
     def is_answering(self) -> bool:
         """See `Connection.is_answering`."""
-        cycle = self._answered
+        cycle = self._current_cycle
         if cycle is None or cycle.response_complete:
             return self._num_undelivered_bytes() > 0
         return cycle.response_started or not cycle.more_body or self._num_undelivered_bytes() > 0
@@ -65,7 +65,7 @@ class ClosingProtocol(PipeliningProtocol):
         cycle.transport = _HeldTransport(self.transport, self._close_or_linger)
 
     def _close_or_linger(self) -> None:
-        cycle = self._answered
+        cycle = self._current_cycle
         if cycle is not None and cycle.response_complete and cycle.more_body:
             self._linger()
         else:
@@ -74,7 +74,8 @@ class ClosingProtocol(PipeliningProtocol):
     def _linger(self) -> None:
         """Send nothing more, and drop the rest of the body.
 
-        The end of the body closes the connection. So does a timer, a need for its place, or the end of the server.
+        The connection is closed when the body ends, when the read timer runs out, when another connection needs its
+        place, or when the server ends.
         """
         self._is_lingering = True
         if self.transport.can_write_eof():
@@ -120,7 +121,7 @@ class ClosingProtocol(PipeliningProtocol):
 
 
 class _HeldTransport(asyncio.Transport):
-    """The methods of a transport that a response uses. `close` is another function."""
+    """A transport's methods that a response uses. `close` calls another function instead of the transport's."""
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         super().__init__()

@@ -17,13 +17,13 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# The most connections in the reserve. If it is full and none of its connections is idle, the server refuses a further
+# The maximum number of connections in the reserve. If it is full and none of them is idle, the server refuses a further
 # connection without reading its request, even a probe. If larger, a full server uses more open files.
 NUM_RESERVED = 256
-# The most connections of the port that serves only probes.
+# The maximum number of connections of the port that serves only probes.
 NUM_PROBING = 64
-# The most connections that wait to be accepted. The event loop accepts all of them in one turn. If larger, such a turn
-# takes longer. If smaller, the kernel drops connections that arrive at the same time.
+# The maximum number of connections that wait to be accepted. The event loop accepts all of them in one turn. If larger,
+# such a turn takes longer. If smaller, the kernel drops connections that arrive at the same time.
 BACKLOG = 2048
 # Open files beside the connections: libraries, graphs, workers, glossaries, documents. If smaller, the server may fail
 # to accept connections. If larger, it may refuse to start although it has enough open files.
@@ -35,8 +35,8 @@ class ConnectionLimits:
     """Limits of one connection.
 
     read_timeout_s: seconds in which a request must arrive.
-    stall_s: seconds in which a client may read nothing of a response.
-    max_header_bytes: the most bytes of a request line, its headers and its trailers.
+    stall_s: seconds for which a client may read nothing of a response.
+    max_header_bytes: maximum bytes of the request line, headers and trailers of a request together.
     """
 
     read_timeout_s: float
@@ -56,10 +56,10 @@ class Connection(Protocol):
     """The methods of a connection that the table calls."""
 
     def is_quiet(self) -> bool:
-        """Whether no byte of a request has arrived and no byte of an answer is unsent."""
+        """Whether all bytes of the last response are sent, and no byte of a next request has arrived."""
 
     def is_answering(self) -> bool:
-        """Whether a request has arrived whose response is incomplete, or the client has not received all bytes."""
+        """Whether a request that has arrived has no complete response, or the client has not received all of it."""
 
     def make_room(self) -> None:
         """Close, so that another connection can be admitted."""
@@ -111,7 +111,7 @@ class ConnectionTable:
     ) -> None:
         """max_connections, max_per_address: the two limits on served connections.
 
-        num_reserved: the most connections in the reserve. is_for_probes: whether the port serves only probes.
+        num_reserved: maximum number of connections in the reserve. is_for_probes: whether the port serves only probes.
         proxies: addresses and networks to which the limit per address does not apply.
         """
         self.is_for_probes = is_for_probes
@@ -135,7 +135,7 @@ class ConnectionTable:
         return any(connection.is_answering() for connection in members)
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
-        """Add a new connection. Returns what it may do, and the idle connections of its group, which include it.
+        """Add a new connection. Returns what it may do, and its group's idle connections, itself included.
 
         host: the caller's address. If the address has reached its limit, its longest idle connection is closed. If
         the server has reached its limit, the longest idle one of all is closed.
@@ -193,7 +193,10 @@ class ConnectionTable:
 
 
 def plain_host(host: str) -> str:
-    """The IPv4 address that an address such as ::ffff:192.0.2.1 holds, which a socket of IPv6 reports; others as is."""
+    """The IPv4 address inside an address such as ::ffff:192.0.2.1; any other host unchanged.
+
+    An IPv6 socket reports IPv4 clients by such addresses.
+    """
     if ":" not in host:
         return host
     try:
@@ -215,7 +218,7 @@ def address_of(host: str) -> str:
 
 
 def max_per_address(max_connections: int, setting: int) -> int:
-    """The limit per address. setting: 0 for nine tenths of all, so that one address cannot lock out the others."""
+    """The limit per address. setting: 0 for nine tenths of all, so that one address cannot take them all."""
     return setting or max(1, max_connections * 9 // 10)
 
 

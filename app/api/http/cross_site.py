@@ -1,9 +1,9 @@
 """Refuses cross-site requests: those that a page of another site makes a browser send.
 
-A browser sends a form to any server that it can reach, also a private one, without a preflight. A server that needs
+A browser sends a form to any server that it can reach, even a private one, without a preflight. A server that needs
 no key recognises such a request by the header `Sec-Fetch-Site`. Old browsers leave that header out. Other browsers
-leave it out over plain HTTP, except to localhost. The server then checks `Origin`. Clients other than browsers send
-neither header.
+leave it out over plain HTTP, except to localhost. Without that header, the server checks `Origin`. Clients other than
+browsers send neither header.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts requests and files that end without a translation, and logs those that the server has failed."""
+"""Counts requests and files that end without a translation, and logs those with status 500."""
 
 from __future__ import annotations
 

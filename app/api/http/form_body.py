@@ -1,4 +1,4 @@
-"""Reads the fields of a dialect's request from the query string and from a JSON or urlencoded body, also on GET."""
+"""Reads the fields of a dialect's request from the query string and from a JSON or urlencoded body, even of a GET."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# If larger, a form of percent signs blocks the event loop for longer. If smaller, forms that name many percentages
-# without escaping them are refused.
+# The maximum number of a form's percent signs without two hexadecimal digits after them. If larger, a form of percent
+# signs blocks the event loop for longer. If smaller, forms that name many percentages unescaped are refused.
 MAX_STRAY_PERCENTS = 10_000
 # The value of each field by name; a list of values if a form repeats the field.
 Fields = dict[str, object]
@@ -23,7 +23,7 @@ _PLUS_TO_SPACE = bytes.maketrans(b"+", b" ")
 async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     """The fields of the query string and of the body. If both have a field, the body's value counts.
 
-    A body without a content type is JSON if it begins with a brace, else a form. max_bytes: the most bytes of the body.
+    A body without a content type is JSON if it begins with a brace, else a form. max_bytes: the body's maximum size.
     Raises PayloadTooLarge as soon as more bytes have arrived, for too many fields of a form or of the query string,
     and for too many brackets `[` and `{`. Raises UnsupportedMedia, MalformedRequest, RequestCancelled.
     """
@@ -43,7 +43,7 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
 
 
 def parse_object(body: bytes, *, max_bytes: int) -> Fields:
-    """A JSON object. max_bytes: the most bytes of a body. Raises the errors of `parse_json`."""
+    """A JSON object. max_bytes: as in `parse_json`. Raises the errors of `parse_json`."""
     value = parse_json(body, max_bytes=max_bytes)
     if not isinstance(value, dict):
         raise MalformedRequest("the body is not a JSON object")
@@ -53,7 +53,7 @@ def parse_object(body: bytes, *, max_bytes: int) -> Fields:
 def parse_form(body: bytes, *, name: str = "form") -> Fields:
     """The fields of a urlencoded form. Each line end becomes a newline. Raises MalformedRequest, PayloadTooLarge.
 
-    name: of the form, for messages. A percent sign without two hexadecimal digits stands for itself.
+    name: what error messages call the form. A percent sign without two hexadecimal digits stands for itself.
     """
     if body.count(b"&") >= MAX_FORM_FIELDS:
         raise PayloadTooLarge(f"the {name} has more than {MAX_FORM_FIELDS} fields")
@@ -71,7 +71,7 @@ def parse_form(body: bytes, *, name: str = "form") -> Fields:
 
 
 def _fields_of(form: bytes, name: str) -> Fields:
-    """The fields of a form whose plus signs are spaces. Raises MalformedRequest, and the errors of `_unescape`."""
+    """The fields of a form, its plus signs already replaced. Raises MalformedRequest, and the errors of `_unescape`."""
     fields: dict[str, list[str]] = {}
     for pair in form.split(b"&"):
         if pair:
@@ -82,9 +82,9 @@ def _fields_of(form: bytes, name: str) -> Fields:
 
 
 def _unescape(value: bytes, name: str) -> str:
-    """A name or a value of a form. One call decodes all its escapes: a call for each would block the event loop.
+    """A name or a value of a form, unescaped. Decodes all escapes at once: one by one would block the event loop.
 
-    Raises UnicodeError for a percent sign without two hexadecimal digits, and MalformedRequest if it is not UTF-8.
+    Raises UnicodeError for a percent sign without two hexadecimal digits, and MalformedRequest for invalid UTF-8.
     """
     if b"%" in value:
         escaped = value.replace(b"\\", b"\\\\").replace(b"%", b"\\x")
@@ -96,7 +96,7 @@ def _unescape(value: bytes, name: str) -> str:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The body. A large one is returned when it is its turn to be parsed. max_bytes: the most bytes of the body.
+    """The body. A large body is returned when it is its turn to be parsed. max_bytes: its maximum size.
 
     Raises PayloadTooLarge as soon as more bytes have arrived. Raises RequestCancelled.
     """

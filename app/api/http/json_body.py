@@ -16,13 +16,13 @@ JSON_BYTES = JSON.encode()
 # If smaller, parsing a body of brackets blocks the event loop for more than a few milliseconds. If larger, bodies of
 # many short arrays are refused.
 BYTES_PER_CONTAINER = 8
-# Larger bodies are parsed and validated in turns. That takes up to 10 ms for 50,000 bytes. If larger, many such bodies
-# delay other requests. If smaller, requests with short texts wait for turns.
+# Larger bodies take turns, one an iteration of the event loop: their parsing and validation take up to 10 ms for 50,000
+# bytes. If larger, many such bodies delay other requests. If smaller, requests with short texts wait for turns.
 LARGE_BODY_BYTES = 8_192
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
-    """The parsed body. max_bytes: the most bytes of the body.
+    """The parsed body. max_bytes: the maximum size of the body.
 
     Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as more
     bytes have arrived, and for too many brackets `[` and `{`. Raises MalformedRequest for invalid JSON, NaN, numbers
@@ -48,7 +48,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
 
 
 def parse_json(body: bytes | bytearray, *, max_bytes: int) -> object:
-    """The value of a JSON text. max_bytes: the most bytes of a body, which limits its brackets `[` and `{`.
+    """The value of a JSON text. max_bytes: the maximum size of any body, which limits the number of `[` and `{` in it.
 
     Raises PayloadTooLarge, MalformedRequest.
     """

@@ -64,7 +64,7 @@ class RequestScope:
         state["received_at"] = started
         method = scope["method"]
         if method == "HEAD":
-            # Answered as GET (RFC 9110, section 9.3.2). The protocol, which has the other scope, sends no body.
+            # Answered as GET (RFC 9110, section 9.3.2). The protocol keeps the scope with HEAD, so it sends no body.
             scope = {**scope, "method": "GET"}
         dialect = state["dialect"] = self._dialects.of(scope["path"])
         answer = _Answer(send, state, dialect.trace_header if dialect else None)
@@ -93,7 +93,7 @@ class RequestScope:
             self._record(scope, method, status, time.monotonic() - started)
 
     def _record(self, scope: Scope, method: str, status: int, seconds: float) -> None:
-        """Count the finished request and write its log line. method: the client's."""
+        """Count the finished request and write its log line. method: as the client sent it."""
         unrouted: str = scope["path"] if scope["path"] in PROBES else "unmatched"
         route = getattr(scope.get("route"), "path", unrouted)
         self._metrics.record_request(route=route, method=method, code=status, seconds=seconds)
@@ -176,7 +176,7 @@ class Gate:
         max_bytes_by_path: Mapping[str, int] | None = None,
         allowed_origins: Collection[str] = (),
     ) -> None:
-        """max_body_bytes: the limit on a body's bytes. max_bytes_by_path: the limit of the paths that have another one.
+        """max_body_bytes: the limit on a body's bytes. max_bytes_by_path: the limits of paths that have their own.
 
         allowed_origins: the origins whose pages may send requests if no key is needed.
         """
@@ -192,7 +192,7 @@ class Gate:
         if scope["type"] == "http":
             if "\n" in scope["path"]:  # a route's pattern would match the path without its last newline
                 scope = {**scope, "path": scope["path"].replace("\n", "%0A")}
-            headers = dict(scope["headers"])  # the protocol refuses a second Content-Length
+            headers = dict(scope["headers"])  # the protocol refuses a repeated Content-Length
             declared = headers.get(b"content-length") or b"0"
             max_bytes = self._max_bytes_by_path.get(scope["path"], self._max_body_bytes)
             if not declared.isdigit() or int(declared[:20]) > max_bytes:
@@ -233,6 +233,6 @@ def requester_of(request: Request) -> Requester:
 
 
 def caller_address(scope: Scope) -> str:
-    """The client's address, or its network if that is IPv6; empty if unknown."""
+    """The client's address, or the 64-bit network of an IPv6 address; empty if unknown."""
     host, _ = scope.get("client") or ("", 0)
     return address_of(host)

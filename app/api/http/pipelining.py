@@ -1,7 +1,8 @@
 """uvicorn's HTTP protocol with what it lacks for pipelined requests and for HTTP/1.0.
 
 A pipelined request arrives before the response to an earlier one is complete. While it waits, uvicorn reads no more, so
-that a client cannot fill the memory. It then does not see that the client disconnects. This protocol asks the kernel.
+that a client cannot fill the memory. Then uvicorn does not see that the client disconnects, so this protocol asks the
+kernel.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ HANG_UP_INTERVAL_S = 0.25
 class PipeliningProtocol(HttpToolsProtocol):
     """The protocol of one connection."""
 
-    # The request that is answered, or was answered last. `cycle` is the one that arrived last.
-    _answered: RequestResponseCycle | None = None
+    # The request that is being answered, or was answered last. uvicorn's `cycle` is the request that arrived last.
+    _current_cycle: RequestResponseCycle | None = None
     _hang_up_timer: asyncio.TimerHandle | None = None
 
     def on_headers_complete(self) -> None:
@@ -35,18 +36,18 @@ class PipeliningProtocol(HttpToolsProtocol):
             self._expect_hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is answered. uvicorn tells only the one that arrived last."""
+        """Mark the request that is being answered as disconnected. uvicorn marks only the one that arrived last."""
         if self._hang_up_timer is not None:
             self._hang_up_timer.cancel()
             self._hang_up_timer = None
         super().connection_lost(exc)
-        answered, self._answered = self._answered, None
-        if answered is not None and not answered.response_complete:
-            answered.disconnected = True
-            answered.message_event.set()
+        current, self._current_cycle = self._current_cycle, None
+        if current is not None and not current.response_complete:
+            current.disconnected = True
+            current.message_event.set()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: App) -> None:
-        self._answered = cycle
+        self._current_cycle = cycle
         is_old = cycle.scope["http_version"] != "1.1"
         super()._start_asgi_task(cycle, _until_close(app, cycle) if is_old else app)
 

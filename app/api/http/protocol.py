@@ -4,8 +4,9 @@ A request must arrive completely within `read_timeout_s` of its first byte. The 
 `read_timeout_s` after the connection is made. Otherwise the server closes the connection. This stops clients that send
 nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
 idle connection between requests. The server closes an idle connection only to make room for another one, after the
-keep-alive time, or when it shuts down. It buffers at most 64 KiB and the current message for a client. If these buffers
-are full and the client reads nothing for `stall_s`, the connection is cut off.
+keep-alive time, or when it shuts down. For a client that does not read, the server buffers at most 64 KiB of earlier
+data, the part of a response that is being sent, and with pipelined requests the response to the next one. If these
+buffers are full and the client reads nothing for `stall_s`, the connection is cut off.
 
 An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
 second parser then reads the same header without the offer, and after it the body.
@@ -57,8 +58,9 @@ _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
 # reserve. If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
-# The most bytes of chunk sizes, extensions and line ends for each byte of a body, and `max_header_bytes` more in all.
-MAX_FRAMING_PER_BYTE = 8  # chunks of one byte need five
+# A chunked body of n bytes may have at most MAX_FRAMING_PER_BYTE * n + max_header_bytes bytes of chunk sizes,
+# extensions and line ends. A chunk of one byte has five such bytes.
+MAX_FRAMING_PER_BYTE = 8
 _REASONS = {400: "invalid", 404: "invalid", 431: "too_large", 503: "unread"}  # by a refusal's status
 
 
@@ -101,7 +103,7 @@ class BoundedProtocol(ClosingProtocol):
         self._is_header_open = True
         self._num_parsed_bytes = 0  # of the request line and headers, as the parser reports them
         self._num_open_bytes = 0  # of a header whose end has not arrived
-        self._num_framing_bytes = 0  # of a chunked body, beyond what its content allows
+        self._num_framing_bytes = 0  # of a chunked body, less MAX_FRAMING_PER_BYTE for each content byte
         self._framing = Framing()
         self._is_upgrade_offered = False
 
@@ -137,7 +139,7 @@ class BoundedProtocol(ClosingProtocol):
         self._is_silent = self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
-            # Too large without this data, which may end the header and begin a body.
+            # The new data is not counted, because the header may end in it and a body begin.
             if self._num_open_bytes > self._max_header_bytes + len(data):
                 self._refuse(header_too_large(self._max_header_bytes))
                 return
@@ -152,7 +154,7 @@ class BoundedProtocol(ClosingProtocol):
         if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
-        if self._read_timer is None and self._must_go_on() and not self.transport.is_closing():
+        if self._read_timer is None and self._needs_read_timer() and not self.transport.is_closing():
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
@@ -172,7 +174,7 @@ class BoundedProtocol(ClosingProtocol):
             self.parser.feed_data(head)
 
     def on_message_begin(self) -> None:
-        """Reset the counts, because a request line begins. Raises RefusedRequest after the last request."""
+        """Reset the counts, because a request line begins. Raises RefusedRequest if the connection is about to end."""
         if self._is_lingering:
             raise RefusedRequest(NOT_HTTP)
         self._idle.pop(self, None)
@@ -245,7 +247,7 @@ class BoundedProtocol(ClosingProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """Stop the read timer and tell the application that the body is complete, or close after the last response."""
+        """Stop the read timer. Tell the application that the body is complete; after `_linger`, close instead."""
         if self._is_upgrade_offered:
             return
         self._stop_read_timer()
@@ -288,8 +290,8 @@ class BoundedProtocol(ClosingProtocol):
     def shutdown(self) -> None:
         """Close the connection, because the server ends.
 
-        A request that has arrived completely is answered first. The rest of a body whose response is complete is
-        dropped first.
+        Before it closes, a request that has arrived completely is answered. If a response is complete but the body of
+        its request is not, the rest of that body is read and dropped.
         """
         cycle: RequestResponseCycle | None = self.cycle
         if self._is_lingering:
@@ -313,12 +315,15 @@ class BoundedProtocol(ClosingProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
-    def _must_go_on(self) -> bool:
-        """Whether the rest of a request must arrive. While an earlier request is answered, the rest has no limit."""
+    def _needs_read_timer(self) -> bool:
+        """Whether the read timer must run, because a part of a request has not arrived.
+
+        False while an earlier request is being answered, because the time limit does not apply then.
+        """
         if self._is_idle():
             return not self._has_arrived
         cycle: RequestResponseCycle = self.cycle
-        return cycle is self._answered and cycle.more_body
+        return cycle is self._current_cycle and cycle.more_body
 
     def _detach_from_scope(self) -> None:
         """Replace the methods in the scope's extension by functions that return their final values.

@@ -39,7 +39,8 @@ _REASONS = {
     503: b"Service Unavailable",
 }
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# Paths that are answered on the probe port and on reserved connections, too, and after any wait.
+# Paths that the server also answers on the probe port, on reserved connections, and if the request has waited unread
+# for more than MAX_UNREAD_S.
 PROBES = frozenset({"/livez", "/readyz", "/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 # The characters of a host, its port and the brackets of an IPv6 address (RFC 3986, section 3.2).
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=%:[]"

@@ -25,16 +25,17 @@ from app.observability.logging import Field, log_event
 
 logger = logging.getLogger("app.server")
 # Seconds for connections to close after the drain. If larger, a client that closes late delays the end of the server.
-# If smaller, it may lose the end of its response.
+# If smaller, such a client may lose the end of its response.
 CLOSE_TIMEOUT_S = 2
 # Seconds between two looks for unsent responses in a drain. If larger, the server ends later. If smaller, it takes CPU
 # time from the responses.
 UNSENT_INTERVAL_S = 0.1
 # Seconds after the first signal in which a second one counts as the same. The whole process group receives a signal,
-# and make and some supervisors then send it to their children again. If longer, an early second Ctrl-C is ignored.
+# and `make` and some supervisors then send it to their children again. If longer, an early second Ctrl-C is ignored.
 SAME_SIGNAL_S = 1.0
-# Seconds after which a process that still runs is ended by force: after the longest drain, and after a second signal.
-# If larger, a process that hangs ends later. If smaller, a slow shutdown is cut off.
+# A process that still runs is ended by force END_MARGIN_S seconds after the time limits of its drain and its closing,
+# or SECOND_SIGNAL_END_S seconds after a second signal. If larger, a process that hangs ends later. If smaller, a slow
+# shutdown is cut off.
 END_MARGIN_S = 5.0
 SECOND_SIGNAL_END_S = 3.0
 EXIT_DRAIN_OVERRAN = 70  # EX_SOFTWARE: the process still ran after the time of its drain
@@ -72,7 +73,7 @@ class SignalFilter:
         self._first_at_s: float | None = None
 
     def counts(self) -> bool:
-        """Whether a signal received now counts: it is the first one, or comes SAME_SIGNAL_S or more after the first."""
+        """Record a signal. Returns whether it counts: the first does, and any SAME_SIGNAL_S or more after the first."""
         now_s = self._clock()
         if self._first_at_s is None:
             self._first_at_s = now_s
@@ -84,8 +85,8 @@ class Server(uvicorn.Server):
     """A server that drains after the first SIGTERM or SIGINT and ends at once after a second one.
 
     probe_listener: a second port that answers only probes. It is set before `run`.
-    exit_code: 0 after a drain, 128 + the number of a signal that ends a drain or comes after `stop`, else the argument
-        of `stop`.
+    exit_code: 0 after a drain. The argument of `stop` after `stop`. 128 + the number of a signal that ends a drain or
+        comes after `stop`.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Server(uvicorn.Server):
     ) -> None:
         """close_engine: ends the work of the engines at once. Their requests then get 503.
 
-        reload: called after SIGHUP. On a terminal, SIGHUP ends the server, because the terminal has been closed.
+        reload: called after SIGHUP. If stderr is a terminal, SIGHUP from any sender ends the server instead.
         """
         protocol = functools.partial(
             BoundedProtocol, limits=options.connections, metrics=service.metrics, table=options.table
@@ -139,7 +140,7 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle signals on the event loop. A Python signal handler could run in the middle of a change of state.
 
-        Also sets the event loop's default executor, because uvicorn calls this first on the loop.
+        Also sets the event loop's default executor, because uvicorn calls this before anything else on the loop.
         """
         loop = asyncio.get_running_loop()
         loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def problem_with_files(error: OSError) -> str:
-    """Why the files of a certificate cannot be used, without their paths. error: of `Tls`."""
+    """Why the files of a certificate cannot be used, without their paths. error: one that `Tls` raised."""
     # ssl.SSLError is an OSError with a reason.
     return f"the files cannot be used: {getattr(error, 'reason', None) or error.strerror or type(error).__name__}"
 
@@ -15,8 +15,9 @@ def problem_with_files(error: OSError) -> str:
 class Tls:
     """The server's side of TLS 1.2 and 1.3.
 
-    context: the context of the listeners. After a `reload` it hands each handshake to the newest context, because a
-    context keeps a certificate for each type of key: a new one of another type would not replace the old one.
+    context: the context of the listeners. After a `reload` it hands each handshake to the newest context. The new
+    certificate is not loaded into the old context, because a context keeps a certificate for each type of key: a
+    certificate with another type of key would not replace the old certificate.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:

@@ -34,9 +34,9 @@ from app.errors import InvalidRequest, PayloadTooLarge, RequestError
 
 M = TypeVar("M", bound=BaseModel)
 Json = dict[str, Any]
-# Types of the errors that validators raise. The message of INVALID and TOO_LARGE continues the field's name. The
-# message of the two _BODY types is a complete sentence. `unknown_field` uses MISSPELT and UNKNOWN. An error's context
-# may have `field` or `at`, the refused field or index inside the validated value.
+# Types of the errors that validators raise. The message of INVALID and TOO_LARGE is a predicate, without the field's
+# name. The message of the two _BODY types is a complete sentence. `unknown_field` uses MISSPELT and UNKNOWN. An
+# error's context may have `field` or `at`: the refused field or index inside the validated value.
 INVALID = "invalid"
 TOO_LARGE = "too_large"
 INVALID_BODY = "invalid_body"
@@ -63,16 +63,17 @@ _PREDICATES = {
     "enum": "must be one of {expected}",
     "literal_error": "must be one of {expected}",
 }
-# orjson parses a whole number from here on as a float, which strict integers refuse.
-_LARGEST = 2**64
+# orjson parses a whole number of this size or more as a float, which strict integers refuse.
+_TOO_BIG = 2**64
 # A misspelt name that an error message may repeat. Any other key may be a text.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
-# The least difflib ratio, from 0 to 1, of a misspelt name and the known one. `taget` and `target` have 0.91, `beams`
-# and `beam_size` 0.71. If lower, messages suggest fields that were not meant. If higher, they miss misspelt ones.
+# The minimum difflib ratio, from 0 to 1, at which an unknown name is a misspelt known one. `taget` and `target` have
+# 0.91, `beams` and `beam_size` 0.71. If lower, messages suggest fields that were not meant. If higher, they miss
+# misspelt names.
 _HINT_RATIO = 0.7
-# As _HINT_RATIO, for `TolerantBody`, which ignores other unknown fields. If lower, extra fields of clients are refused.
+# As _HINT_RATIO, for `TolerantBody`, which ignores other unknown fields. If lower, it refuses extra fields of clients.
 _REFUSAL_RATIO = 0.75
-# Most unknown fields of one body that are compared with the known ones. Each takes some 100 microseconds.
+# The maximum number of unknown fields of one body that are compared with the known ones, each in some 100 microseconds.
 _MAX_COMPARED = 16
 _field_names: set[str] = set()
 
@@ -104,7 +105,7 @@ class RequestBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, value: object) -> object:
-        """Refuse the first unknown field or null. Without this check, Pydantic would list all of them."""
+        """Refuse the first unknown field or null. Without this check, Pydantic would list all unknown fields."""
         if isinstance(value, dict):
             known = cls.model_fields
             for key, item in value.items():
@@ -118,7 +119,8 @@ class RequestBody(BaseModel):
 class TolerantBody(RequestBody):
     """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is not sent.
 
-    A known field whose value is one of `absent_values` is then left out, so it has its default or is missing.
+    After that check, a known field whose value is one of `absent_values` is dropped. So it has its default, or counts
+    as missing.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -161,7 +163,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class MaxItems:
-    """The most items of an array or object, checked before its items. limit: as in `MaxCharacters`."""
+    """The maximum number of items of an array or object, checked before the items are. limit: as in `MaxCharacters`."""
 
     limit: int | str
     unit: str = "items"
@@ -187,7 +189,7 @@ class MaxItems:
 
 @dataclass(frozen=True)
 class MaxCharacters:
-    """The most code points of a string. limit: a number, or the name of an attribute of the validation context."""
+    """The maximum length of a string in code points. limit: a number, or the name of an attribute of the context."""
 
     limit: int | str
 
@@ -223,7 +225,7 @@ class OneOrMore:
     max_characters: int | str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of a union. The type of the value selects its member."""
+        """The schema of a union, from which the type of the value selects a member."""
         text = Annotated[str, MaxCharacters(self.max_characters)]
         texts = Annotated[list[text], Field(min_length=1, fail_fast=True), MaxItems(self.max_items)]
         kind = Discriminator(
@@ -273,7 +275,7 @@ def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError
     if error_type == UNKNOWN:
         message = f"a field{f' of {field}' if field else ''} is not known; {message}"
     elif error_type not in {INVALID_BODY, TOO_LARGE_BODY}:
-        if error_type == "int_type" and isinstance(first["input"], float) and abs(first["input"]) >= _LARGEST:
+        if error_type == "int_type" and isinstance(first["input"], float) and abs(first["input"]) >= _TOO_BIG:
             error_type = "too_large_int"
         if error_type in _PREDICATES:
             size = len(first["input"]) if error_type == "string_too_long" else None
@@ -286,7 +288,7 @@ def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError
 
 
 def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
-    """The error of a value above a limit of its length."""
+    """The error of a value that is longer than the limit."""
     return PydanticCustomError(
         TOO_LARGE,
         "has {size} {unit}, the limit is {limit}",
@@ -297,7 +299,7 @@ def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
 def unknown_field(
     key: str, known: Sequence[str], *, hints: Sequence[str] | None = None
 ) -> PydanticCustomError:
-    """The error of a field that is not in `known`. It repeats the name only if that is a plain, misspelt word.
+    """The error of a field that is not in `known`. The error repeats `key` only if it is a plain, misspelt name.
 
     hints: the known fields that `key` may misspell; None: all.
     """
@@ -310,7 +312,7 @@ def unknown_field(
 def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> None:
     """Check the number of code points of all strings together. groups: the strings by field.
 
-    Raises PydanticCustomError above the limit. The error has the field with the most code points.
+    Raises PydanticCustomError above the limit. The error's field is the one with the most code points.
     """
     sizes = {name: sum(map(len, group)) for name, group in groups.items()}
     total = sum(sizes.values())

@@ -41,8 +41,8 @@ class InferParameters(RequestBody):
         Field(
             ge=0,
             le=_MAX_EXACT,
-            description="deadline in microseconds after the request arrives; after it the response is 504. 0, or more "
-            "than the server's timeout: the server's timeout",
+            description="microseconds from the arrival of the request until the response is 504. 0, or more than the "
+            "server's timeout: the server's timeout",
         ),
     ] = 0
     binary_data_output: Annotated[bool, Field(description="default of the outputs' `binary_data`")] = False
@@ -54,7 +54,7 @@ class InferParameters(RequestBody):
     @model_validator(mode="before")
     @classmethod
     def _drop_ignored(cls, value: object) -> object:
-        """Drop what is ignored before the check for null. Pydantic runs this validator before the inherited one."""
+        """Drop the ignored parameters, so that they may be null. Pydantic runs this before the inherited validator."""
         if not isinstance(value, dict):
             return value
         return {key: item for key, item in value.items() if key not in _IGNORED}

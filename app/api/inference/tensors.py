@@ -30,7 +30,7 @@ INPUT = "text"
 OUTPUTS: tuple[str, ...] = get_args(OutputName)
 DATATYPE = "BYTES"
 LENGTH_BYTES = 4
-# Digits of the longest length that is read. Python refuses numbers of some thousand digits.
+# The maximum number of digits of a length. Python refuses to convert a number of some thousand digits.
 MAX_DIGITS = 20
 DATA_FIELD = "inputs[0].data"
 
@@ -54,7 +54,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int, max_by
     """The request of a body. Raises MalformedRequest, InvalidRequest, PayloadTooLarge.
 
     header_length: the value of Inference-Header-Content-Length, the length of the JSON in bytes; None if the whole body
-    is JSON. max_items: the most elements of the tensor. max_bytes: the most bytes of a body.
+    is JSON. max_items: the maximum elements of the tensor. max_bytes: as in `parse_json`.
     """
     size = len(body)
     if header_length is not None:

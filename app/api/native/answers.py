@@ -55,7 +55,7 @@ class TokenAnswer(TypedDict):
         Annotated[
             SpanAnswer,
             Field(
-                description="with alignment: the source subword with the most attention, of those that have characters"
+                description="with alignment: of the source subwords with characters, the one with the most attention"
             ),
         ]
     ]
@@ -74,7 +74,7 @@ class TokenAnswer(TypedDict):
 
 
 Tokens = Annotated[list[TokenAnswer], Field(description="with token_scores, num_alternatives or alignment")]
-SummedLogProbability = Annotated[float, Field(description="summed over the tokens; with tokens")]
+SummedLogProbability = Annotated[float, Field(description="summed over `tokens`; present if they are")]
 SourceTokens = Annotated[
     list[SpanAnswer],
     Field(
@@ -185,7 +185,7 @@ class TranslateAnswer(TypedDict):
     translations: Annotated[list[TranslationAnswer], Field(description="one for each text, in order")]
     model: Annotated[
         ModelName,
-        Field(description="the model that translated; if several did, that of the first text translated"),
+        Field(description="the model that translated; if several, the model of the first translated text"),
     ]
     models: NotRequired[
         Annotated[
@@ -289,7 +289,7 @@ class PivotedPairAnswer(TypedDict):
     models: Annotated[
         list[str],
         Field(
-            description="names of the models into the pivot and out of it; one name if it is the same model"
+            description="names of the models into the pivot and out of it; one name if one model does both"
         ),
     ]
 

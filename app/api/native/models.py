@@ -1,6 +1,6 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
-The defaults of a search's options (`SEARCH_FIELDS` of that module) only describe the API here. An option that the body
+Here the defaults of a search's options (`SEARCH_FIELDS` of that module) only describe the API. An option that the body
 does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the body sets.
 """
 
@@ -52,9 +52,9 @@ _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 
 @dataclass(frozen=True)
 class NativeLimits:
-    """The validation context: the limits of the server, and the largest limits of some models.
+    """The validation context: the limits of the server, and of each limit of some models the largest value.
 
-    max_target_length: the most subwords of a sentence's translation.
+    max_target_length: the maximum subwords of a sentence's translation.
     """
 
     max_items: int
@@ -153,11 +153,11 @@ class Sampling(RequestBody):
         int, _doc("draw from the k most probable tokens only; 0: off", ge=0), AtMost("vocab_size")
     ] = 0
     top_p: Annotated[
-        float, _doc("draw from the fewest tokens that reach this probability; 1: off", ge=0.001, le=1)
+        float, _doc("draw from the most probable tokens, as few as reach this sum; 1: off", ge=0.001, le=1)
     ] = 1.0
     seed: Annotated[
         int | None,
-        _doc("the same seed draws the same; absent: a random seed for each request", ge=0, le=MAX_SEED),
+        _doc("the same seed draws the same translations; absent: a random seed", ge=0, le=MAX_SEED),
     ] = None
 
 
@@ -183,7 +183,7 @@ class GlossaryChoice(RequestBody):
     ] = None
     terms: Annotated[
         dict[str, str] | None,
-        _doc(f"each term with its translation, of at most {MAX_TERM_CHARACTERS} characters"),
+        _doc(f"each term with its translation, both of at most {MAX_TERM_CHARACTERS} characters"),
         BeforeValidator(_check_translations),
         MaxItems(MAX_TERMS, "terms"),
         AfterValidator(_check_terms),
@@ -203,7 +203,7 @@ class DetectBody(RequestBody):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts, also if the body has a single string."""
+        """The texts, as a tuple even if the body has a single string."""
         return as_texts(self.text)
 
     def text_groups(self) -> dict[str, Sequence[str]]:
@@ -322,21 +322,21 @@ class TranslateBody(_ModelBody):
         ),
     ] = EarlyStop.FIRST
     sampling: Annotated[Sampling | None, _doc("draw each subword; needs beam_size 1")] = None
-    min_target_length: Annotated[Length, _doc("fewest subwords of a sentence's translation")] = 0
+    min_target_length: Annotated[Length, _doc("minimum subwords of a sentence's translation")] = 0
     max_target_length: Annotated[
         int | None,
         _doc(
-            "most subwords of a sentence's translation; absent and without max_target_ratio: 50 more than the source, "
-            "with tag and end token, but at least the minimum length and the target_prefix, at most the model's limit",
+            "maximum subwords of a translated sentence; absent and without max_target_ratio: 50 more than the source "
+            "with tag and end token, but at least the minimum length and target_prefix, and at most the model's limit",
             ge=1,
         ),
         AtMost("max_target_length"),
     ] = None
     min_target_ratio: Annotated[
-        float, _doc("fewest subwords, as a multiple of the source's; 0: off", ge=0, le=MAX_RATIO)
+        float, _doc("minimum as a multiple of the source's length; 0: off", ge=0, le=MAX_RATIO)
     ] = 0.0
     max_target_ratio: Annotated[
-        float | None, _doc("most subwords, as a multiple of the source's; absent: off", ge=0.01, le=MAX_RATIO)
+        float | None, _doc("maximum as a multiple of the source's length; absent: off", ge=0.01, le=MAX_RATIO)
     ] = None
     no_repeat_ngram_size: Annotated[
         Length, _doc("no sequence of this many subwords occurs twice; 0: off")

@@ -66,7 +66,7 @@ class ModelOptions(NamedTuple):
 
 
 class NativeParser:
-    """Checks bodies against the limits of the server, and of the models of which one writes the translation."""
+    """Checks bodies against the limits of the server, and of the models that may write the translation."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class NativeParser:
     def translate(self, body: object, requester: Requester) -> TranslationRequest:
         """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
         fields = validate(TranslateBody, body, self._context)
-        source, target = self._languages(fields.source, fields.target)
+        source, target = matched_languages(fields.source, fields.target, self._pairs)
         options = self._checked(self._no_changes.updated(**_options_in_body(fields)))
         _check_attention(fields, options)
         glossary = fields.glossary
@@ -153,16 +153,17 @@ class NativeParser:
                 return options
         raise refusals[0]
 
-    def _languages(self, source: str, target: str) -> tuple[str | None, str]:
-        """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
-        if source == AUTO:
-            return None, target_of_detected(target, self._pairs)
-        return served_pair(source, target, self._pairs)
-
     def _deadline(self, timeout_ms: int | None, requester: Requester) -> float:
         """The request's deadline, in seconds of time.monotonic."""
         timeout_s = self._limits.default_timeout_s if timeout_ms is None else timeout_ms / 1000
         return requester.received_at + timeout_s
+
+
+def matched_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
+    """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
+    if source == AUTO:
+        return None, target_of_detected(target, pairs)
+    return served_pair(source, target, pairs)
 
 
 def _options_in_body(fields: TranslateBody | ScoreBody) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
-from app.api.languages import served_pair
 from app.api.limits import RequestLimits
 from app.api.native.answers import (
     DetectAnswer,
@@ -27,7 +26,7 @@ from app.api.native.answers import (
     TranslateAnswer,
 )
 from app.api.native.models import AUTO, DetectBody, ScoreBody, TranslateBody
-from app.api.native.requests import ModelOptions, NativeParser
+from app.api.native.requests import ModelOptions, NativeParser, matched_languages
 from app.api.native.results import detect_answer, model_name, score_answer, translate_answer
 from app.api.openapi import Errors, operation
 from app.api.service import Service
@@ -202,14 +201,14 @@ async def build_answer(
 def parser_of(models: Models, body: object, limits: RequestLimits) -> NativeParser:
     """The parser with the limits of the models that a body may need. body: parsed, but not validated yet.
 
-    It is the default model's parser if no model serves the body's languages.
+    If no model serves the body's languages, the parser is that of the default model.
     """
     translators: tuple[ModelTranslator, ...] = (models.default,)
     if len(models) > 1 and isinstance(body, dict):
         codes = [body.get(field) for field in ("source", "target", "model")]
         source, target, name = (code if isinstance(code, str) else None for code in codes)
-        source, target = served_pair(source or AUTO, target or "", models.pairs)
-        translators = models.candidates(None if source == AUTO else source, target, name)
+        source, target = matched_languages(source or AUTO, target or "", models.pairs)
+        translators = models.candidates(source, target, name)
     parsers = _PARSERS.setdefault(models, {})
     parser = parsers.get(translators)
     if parser is None:

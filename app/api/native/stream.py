@@ -1,8 +1,8 @@
 """POST /v1/translate/stream: sends a translation as server-sent events while it is decoded.
 
 The server sends the status with the first piece of the translation. An error before that is an ordinary error response.
-Once the server has split the text into segments, the stream begins without a piece if none is ready within
-`keep_alive_s`, so that no proxy times out.
+If no piece is ready for `keep_alive_s` and the server has split the text into segments, the stream begins without a
+piece, so that no proxy times out.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
     (b"cache-control", b"no-store, no-transform"),
 ]
-# The most bytes of one write. The next write waits until the client has read enough. If larger, each slow client takes
-# more memory.
+# The maximum bytes of one write. The next write waits until the client has read enough. If larger, each slow client
+# takes more memory.
 CHUNK_BYTES = 65_536
 DISCONNECTED = "the client disconnected before the end of the response"
 STREAM = operation(
@@ -116,7 +116,7 @@ class EventStream(Response):
         ):
             translator, request = await models.only_translator(self._request)
             work = asyncio.ensure_future(self._body(models, translator, request, scope))
-            watcher = asyncio.ensure_future(_disconnected(receive))
+            watcher = asyncio.ensure_future(_wait_for_disconnect(receive))
             for task in (work, watcher):
                 task.add_done_callback(lambda _: self._events.changed.set())
             writer = _EventWriter(scope, send, spending)
@@ -150,7 +150,7 @@ class EventStream(Response):
         """Send the events as they occur, up to the last one."""
         events = self._events
         while not work.done():
-            is_quiet = not await _set_within(events.changed, self._limits.keep_alive_s)
+            is_quiet = not await _is_set_within(events.changed, self._limits.keep_alive_s)
             events.changed.clear()
             if watcher.done():
                 raise RequestCancelled(DISCONNECTED)
@@ -204,7 +204,7 @@ class _EventWriter:
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
         """Send a part of the stream. On return at most 2 x CHUNK_BYTES of the stream are buffered.
 
-        Raises RequestCancelled if the client has disconnected, or the connection is closed because it does not read.
+        Raises RequestCancelled if the client has disconnected, or if it does not read and the connection is closed.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):
@@ -222,7 +222,7 @@ def _error_body(error: Exception, request_id: str) -> bytes:
     return unexpected_body(request_id)
 
 
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
     """Wait for an event. Returns whether it was set in time."""
     if event.is_set():
         return True
@@ -231,6 +231,6 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

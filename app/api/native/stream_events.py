@@ -73,19 +73,19 @@ class EventBuffer:
 
     def on_delta(self, text_index: int, segment_index: int, text: str) -> None:
         """See `Observer.on_delta`."""
-        self._unsent_of(text_index, segment_index).delta += text
+        self._mark_changed(text_index, segment_index).delta += text
 
     def on_replacement(self, text_index: int, segment_index: int, text: str) -> None:
         """See `Observer.on_replacement`."""
-        unsent = self._unsent_of(text_index, segment_index)
+        unsent = self._mark_changed(text_index, segment_index)
         unsent.replacement, unsent.delta = text, ""
 
     def on_final(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         """See `Observer.on_final`."""
-        self._unsent_of(text_index, segment_index).finished = (text, finish_reason)
+        self._mark_changed(text_index, segment_index).finished = (text, finish_reason)
 
     def start(self, model: ModelName, models: Sequence[ModelName] = ()) -> bytes:
-        """The first event. model: writes the translation. models: with a pivot, all models, in order."""
+        """The first event. model: the one that writes the translation. models: all, in order, if there is a pivot."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
         all_models = {"models": models} if models else {}
         fields = {"model": model, **all_models, "num_segments": self._num_segments, "texts": texts}
@@ -106,8 +106,8 @@ class EventBuffer:
         self.num_sent["error"] += 1
         return event("error", body)
 
-    def _unsent_of(self, text_index: int, segment_index: int) -> _Unsent:
-        """Return a segment's unsent changes, and set `changed`, because the caller adds a change."""
+    def _mark_changed(self, text_index: int, segment_index: int) -> _Unsent:
+        """Set `changed`, because the caller adds a change of this segment. Returns the segment's unsent changes."""
         self.changed.set()
         return self._unsent.setdefault((text_index, segment_index), _Unsent())
 

@@ -51,7 +51,7 @@ PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings",
 FILE_PATHS = ("/translate_file", "/download_file/")
 # Milliseconds without typing until a client's page sends a request. If smaller, pages send more requests.
 FRONTEND_TIMEOUT_MS = 500
-# The most code points of a language code that an error repeats.
+# The maximum code points of a language code that an error repeats.
 MAX_SHOWN_CHARACTERS = 10
 TAG = "simple"
 ERRORS = Errors(
@@ -228,7 +228,7 @@ async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fi
 
 
 def require_served(code: str, plain: PlainTranslator) -> str:
-    """The served language that a code matches. Raises DialectError. Its message repeats only a short code."""
+    """The served language that a code matches. Raises DialectError, which repeats only a short code."""
     found = served_language(code, plain.languages())
     if found is None:
         is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()

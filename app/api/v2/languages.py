@@ -1,7 +1,7 @@
 """Language codes of the /v2 routes.
 
-/v2/languages lists them in upper case: targets with region and script, sources without them if the short code means the
-source.
+/v2/languages lists them in upper case. A target has its region and script. A source has them only if the code without
+them would not mean the same source.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
 def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
     """The served languages that match a body's codes; None for an empty source code. Raises InvalidRequest.
 
-    The source may be a language that is only a target, because a text in the target language is returned unchanged.
+    The source may be a language that is served only as a target: a text in the target language is returned unchanged.
     """
     targets = {each for _, each in pairs}
     target_language = _require_served("target_lang", target, targets)
@@ -73,7 +73,8 @@ def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]])
 def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
     """The served pair of a new glossary, by a body's codes. Raises InvalidRequest.
 
-    The glossary is for all pairs of these languages. If the codes match no pair, or several, this is the first of them.
+    The glossary is for all pairs of these languages, whatever their regions and scripts. If the codes match none of
+    these pairs, or several, the first of these pairs is returned.
     """
     pair = served_pair(source, target, pairs)
     if pair in pairs:

@@ -1,7 +1,7 @@
 """The bodies that the /v2 routes read, and the types of their answers.
 
 A body is JSON or a form. A form is urlencoded, but the form of POST /v2/document is multipart. The values in a form are
-strings, also where JSON has a number, a boolean or an array. A repeated urlencoded field is a list of strings.
+strings, even where JSON has a number, a boolean or an array. A repeated urlencoded field is a list of strings.
 """
 
 from __future__ import annotations

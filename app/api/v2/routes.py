@@ -196,8 +196,8 @@ async def stored_glossary(
 ) -> Glossary | None:
     """Return the glossary with this id; None without an id.
 
-    Regions and scripts are ignored. Raises DialectError if the owner has no such glossary, or if it is for other
-    languages. Raises NotReady if the store cannot be read.
+    The regions and scripts of languages are ignored. Raises DialectError if the owner has no such glossary, or if it is
+    for other languages. Raises NotReady if the store cannot be read.
     """
     if not glossary_id:
         return None

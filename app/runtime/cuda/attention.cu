@@ -53,10 +53,12 @@ __device__ void add_bias(int4 product, int4 bias, float* to) {
 // the largest score so far, and scales its sums when a larger one is found. The result of a row does not depend on
 // other rows.
 //
-// projected: (rows, width) the queries without their bias, where width = num_heads * head_dim; or if `appends`
-//   (rows, 3 * width), the queries, keys and values.
-// bias: of `projected`, for all rows. keys, values: (rows, num_heads, capacity, head_dim).
-// last_columns: (rows,) the last column that a row attends to; if `appends`, it is written first.
+// appends: 1 for self-attention: the key and value of the last column are new, and are written before they are read. 0
+//   for cross-attention.
+// projected: without its bias. If `appends`, (rows, 3 * width) queries, keys and values, else (rows, width) queries;
+//   width = num_heads * head_dim.
+// bias: the bias of `projected`, the same for all rows. keys, values: (rows, num_heads, capacity, head_dim).
+// last_columns: (rows,) the last column that a row attends to.
 // heads: (rows, width) the result. head_dim: a multiple of 8, at most 128. blockDim is a multiple of the threads of a
 // group, which is the least power of two that is at least head_dim / 8.
 extern "C" __global__ void attend_rows(const int4* projected, const int4* bias, int4* keys, int4* values,

@@ -7,8 +7,8 @@ constexpr int CONTINUES = 0, DONE = 1, UNDECIDED = 2;  // BeamOutcome in app/run
 
 // One sentence's beam. Before the first step one hypothesis is live, in rows[0], and the other rows hold its source.
 //
-// max_length: the number of steps after which the next one is undecided. max_complete: complete hypotheses that end the
-// search. first_entry: the beam has the entries first_entry..first_entry + beam_size - 1 of each step.
+// max_length: the number of steps after which the next one is undecided. max_complete: the search ends when this many
+// hypotheses are complete. first_entry: the beam has the entries first_entry..first_entry + beam_size - 1 of each step.
 // rows, tokens, sums: the cache row, last subword and summed log-probability of each live hypothesis, best first.
 struct DeviceBeam {
     int beam_size, end_id, max_length, length, max_complete, num_complete, first_entry, outcome;
@@ -26,7 +26,8 @@ struct BeamEntry {
 };
 
 // Continuations of the live hypotheses: i-th hypothesis, j-th candidate at i * (beam_size + 1) + j. order: the best
-// 2 * beam_size of them. Of equal sums the first continuation comes first.
+// 2 * beam_size of them. Of equal sums the first continuation comes first. has_scores: 0 if the best score of a live
+// hypothesis is not finite, or if any score is NaN.
 struct Continuations {
     double sums[MAX_BEAM_SIZE * (MAX_BEAM_SIZE + 1)];
     int tokens[MAX_BEAM_SIZE * (MAX_BEAM_SIZE + 1)];
@@ -34,8 +35,8 @@ struct Continuations {
     int has_scores;
 };
 
-// Returns the place of a row's j-th candidate, without end_id if `skips_end`; num_candidates or more if there is none.
-// ids: (num_candidates,) of the row.
+// Returns the index in `ids` of a row's j-th candidate, not counting end_id if `skips_end`. Returns num_candidates or
+// more if there is no such candidate. ids: (num_candidates,) of the row.
 __device__ int place_of(const long long* ids, int j, int num_candidates, bool skips_end, int end_id) {
     for (int place = 0; place <= j && skips_end; ++place) {
         if (place < num_candidates && ids[place] == end_id) return min(j + 1, num_candidates);
@@ -132,12 +133,12 @@ __device__ int take_step(DeviceBeam& beam, const Continuations& all, int num_ran
 // Advances each beam, by one block, after a step of the decoder.
 //
 // top_ids, top_scores: (rows, num_candidates) the decoder's candidates, descending in each row.
-// ids, positions: (rows,) the decoder's inputs. A beam that is done or undecided keeps its last ones, so its last
+// ids, positions: (rows,) the decoder's inputs. A beam that is done or undecided keeps its last inputs, so its last
 // candidates stay the same.
 // entries: (steps, num_entries), of which row `step` is written. moves: (num_entries, 3) for copy_rows; those without
 // columns copy nothing. ended_at: (beams,) on the host: gets the step in which a beam is done or undecided.
 // must_end: on the host: gets 1 if a beam is undecided.
-// In the first step end_id is not chosen if the start token is start_id; with any start token if start_id is -1.
+// In a beam's first step end_id is not chosen if the start token is start_id, or if start_id is -1.
 extern "C" __global__ void advance_beams(const long long* top_ids, const float* top_scores, int* ids, int* positions,
                                          DeviceBeam* beams, BeamEntry* entries, int* moves, int* ended_at,
                                          int* must_end, int num_entries, int num_candidates, int first_position,
@@ -162,8 +163,8 @@ extern "C" __global__ void advance_beams(const long long* top_ids, const float* 
     if (all.has_scores) rank(num_continuations, num_ranked, all);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    const bool is_plain = all.has_scores && beam.length < beam.max_length;
-    beam.outcome = is_plain ? take_step(beam, all, num_ranked, first_position, entries, moves) : UNDECIDED;
+    const bool can_step = all.has_scores && beam.length < beam.max_length;
+    beam.outcome = can_step ? take_step(beam, all, num_ranked, first_position, entries, moves) : UNDECIDED;
     for (int i = 0; i < b; ++i) entries[i].outcome = beam.outcome;
     if (beam.outcome != CONTINUES) ended_at[blockIdx.x] = step;
     if (beam.outcome == UNDECIDED) *must_end = 1;

@@ -1,7 +1,7 @@
 // Copies the valid columns of cache rows. app/runtime/cuda_copies.py launches it.
 
-// A block copies one head in one plane of one move, which is three numbers: source row, target row, number of columns.
-// column_vectors: vectors of a column. A block of rows has the shape (planes, rows, num_heads, capacity).
+// A thread block copies one head in one plane for one move. A move is three numbers: source row, target row, number of
+// columns. source, target: (planes, rows, num_heads, capacity) columns. column_vectors: int4 vectors of a column.
 extern "C" __global__ void copy_rows(const int4* source, int4* target, const int* moves, int source_rows,
                                      int source_capacity, int target_rows, int target_capacity, int num_heads,
                                      int column_vectors) {

@@ -25,11 +25,12 @@ __device__ Chosen choose(const long long* ids, const float* scores, int num_cand
 // Advances num_rows rows, each by one thread.
 //
 // top_ids, top_scores: (num_rows, num_candidates) the decoder's candidates.
-// ids, positions: (num_rows,) the decoder's inputs. A row that has ended keeps its last ones.
+// ids, positions: (num_rows,) the decoder's inputs. A row that has ended keeps its last inputs.
 // has_ended: (num_rows,) 1 for a row that takes no further step. Its results are end_id with a score of 0.
 // ended_at: (num_rows,) on the host: gets the step in which a row ends, by end_id or by a NaN or infinite score.
 // chosen: (steps, num_rows), of which row `step` is written.
-// In a row's first step end_id is not chosen: at first_position, after start_id, or after any id if start_id is -1.
+// In a row's first step end_id is not chosen. A first step has the position first_position and the id start_id, or any
+// id if start_id is -1.
 extern "C" __global__ void advance_greedy(const long long* top_ids, const float* top_scores, int* ids, int* positions,
                                           int* has_ended, int* ended_at, Chosen* chosen, int num_rows,
                                           int num_candidates, int first_position, int start_id, int end_id, int step) {

@@ -71,7 +71,7 @@ def usable_targets() -> tuple[str, ...]:
 
 
 def select_target(target: str | None) -> None:
-    """Use the library of this target from now on in this process. None: that of the fastest usable target.
+    """Use the library of this target from now on in this process. None: the library of the fastest usable target.
 
     Sessions that exist keep their library. Raises RuntimeError if the target is not usable.
     """
@@ -148,7 +148,7 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     for bytes out of range, and RuntimeError if the library cannot be used. After a MemoryError the target rows are
     undefined.
     """
-    # Not by the strides: those of an axis of length 1 have no meaning.
+    # Sizes come from the shape, not from the strides: the stride of an axis of length 1 has no meaning.
     num_planes, num_rows = values.shape[:2]
     row_bytes = values.itemsize * math.prod(values.shape[2:])
     plane_bytes = num_rows * row_bytes
@@ -200,7 +200,7 @@ class DecodeArgs:
         first_position: int = 0,
         shortlists: int | None = None,
     ) -> None:
-        """Set the beams, the most steps and the stop condition of this thread's next call.
+        """Set the beams, the maximum number of steps and the stop condition of this thread's next call.
 
         addresses: the addresses of `SharedBeam` memory. first_position: the position of a row in its first step.
         shortlists: `SlotShortlists.address`; None: all rows choose among the whole vocabulary. The arguments apply to

@@ -12,7 +12,7 @@ namespace {
 // Columns whose dot products are computed together, and whose values are added together. All heads of these columns
 // come before the next columns, so that a cache is read in the order of its bytes.
 constexpr int COLUMNS_AT_ONCE = 4;
-// Sums that the registers hold, beside the numbers that are multiplied.
+// Vectors of sums that the registers hold, beside the numbers that are multiplied.
 constexpr int SUMS_AT_ONCE = NUM_VECTORS / 2;
 // Distance in bytes between the columns in use and those being prefetched. benchmarks/NOTES.md has the measurements.
 constexpr size_t PREFETCH_BYTES = 4096;
@@ -68,7 +68,7 @@ private:
 };
 
 // Computes scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + COLUMNS_AT_ONCE); past the end
-// the last column is repeated. The order of a query's additions does not depend on Q.
+// the last column is repeated. V: vectors of a head. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>
 [[gnu::always_inline]]
 inline void score(const float* queries, int64_t query_stride, const Element* keys, int64_t stride, int64_t begin,
@@ -99,7 +99,7 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
                 }
             }
         }
-        // Without this line the compiler keeps what several blocks read, for which there are no registers.
+        // Without this line the compiler keeps numbers that several blocks read, and has too few registers for them.
         if constexpr (!FITS) asm volatile("" : : : "memory");
     }
 #pragma GCC unroll 4
@@ -126,8 +126,8 @@ inline float exponentiate(float* scores, int64_t count) {
     return sum16(sum);
 }
 
-// Computes to += weights[c] * values[c] of W vectors of one head of Q queries for columns [begin, end); begin 0 sets
-// `to`.
+// Computes to += weights[c] * values[c] of W vectors of one head of Q queries for columns [begin, end). If begin is 0,
+// the sums replace the numbers in `to`.
 template <int W, int Q, class Element>
 [[gnu::always_inline]]
 inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weight_stride,
@@ -264,8 +264,8 @@ constexpr std::array<Attend<Element>, sizeof...(Index)> each_attend(std::integer
 template <class Element>
 void attend(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
             int64_t to_stride) {
-    constexpr int MOST = MAX_HEAD_DIM / LANES * MAX_QUERIES;
-    static constexpr auto ATTENDS = each_attend<Element>(std::make_integer_sequence<int, MOST>());
+    constexpr int NUM_VARIANTS = MAX_HEAD_DIM / LANES * MAX_QUERIES;
+    static constexpr auto ATTENDS = each_attend<Element>(std::make_integer_sequence<int, NUM_VARIANTS>());
     int index = (queries.head_dim / LANES - 1) * MAX_QUERIES + queries.count - 1;
     ATTENDS[index](queries, columns, scores, to, to_stride);
 }

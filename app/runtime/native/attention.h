@@ -10,10 +10,10 @@ namespace transduce {
 
 constexpr int MAX_HEAD_DIM = 128;
 
-// Floats of one head's scores of this many columns, padded to whole vectors.
+// Returns the number of floats that one head's scores of this many columns take, padded to whole vectors.
 constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES - 1) / LANES * LANES; }
 
-// The most queries that read each column together. If larger, the sums do not fit into the registers.
+// The maximum number of queries that read each column together. If larger, the sums do not fit into the registers.
 constexpr int MAX_QUERIES = 4;
 
 // Queries of shape (count, num_heads, head_dim), query_stride floats from query to query. count: 1 to MAX_QUERIES.

@@ -1,5 +1,5 @@
 // Beam search between decoder steps inside the operator. app/decoding/beam.py defines the rules. This code takes only
-// steps that just rank continuations. Python takes all other steps (BeamOutcome::undecided).
+// steps that rank continuations and do nothing else. Python takes the other steps (BeamOutcome::undecided).
 #pragma once
 
 #include <cstdint>
@@ -47,13 +47,13 @@ public:
 
     int64_t length() const { return header_[3]; }
     // Throws InvalidArgument unless size, rows, last tokens, columns and lengths are in range. num_positions: number of
-    // positions from that of the first step on. num_columns: the columns of the attention that can be recorded.
+    // positions from the first step's position on. num_columns: the columns of the attention that can be recorded.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const;
     // Writes the next step's id and position of the row of each live hypothesis. If the beam is done, writes
-    // FREE_ROW_ID as the id of all its rows instead. first_position: that of the first step.
+    // FREE_ROW_ID as the id of all its rows instead. first_position: the position of a beam's first step.
     void write_inputs(bool is_done, int64_t first_position, int32_t* ids, int32_t* positions) const;
-    // Advances by one step. Appends to `copies` the copies that its rows' caches need, counted in columns from that of
-    // the first step on.
+    // Advances by one step. Appends to `copies` the copies that the caches of the beam's rows need, in columns, counted
+    // from the column of the first step.
     BeamOutcome advance(const StepCandidates& candidates, std::vector<RowCopy>& copies);
 
     static constexpr int64_t NUM_HEADER = 8, MAX_SIZE = 16;

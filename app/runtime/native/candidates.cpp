@@ -102,9 +102,9 @@ struct TopKList {
 ClassMaxima::ClassMaxima() : bound(LOWEST) { std::fill(largest, largest + PANEL, LOWEST); }
 
 // A log-softmax subtracts twice. With m the largest magnitude and log(V) < 32, the results have magnitudes up to 2 m
-// and 2 m + log(V). The first result of each logit is rounded by at most 2^-24 of 2 m. Second results that are equal
-// differ by at most one last place before rounding, 2^-23 of 2 m + 32. Together this is less than 2^-22 of 2 m + 32.
-// The returned slack is four times as large.
+// and 2 m + log(V). The first result of each logit is rounded by at most 2^-24 of 2 m. If two second results are
+// equal, they differ by at most one unit in the last place before they are rounded: 2^-23 of 2 m + 32. Together this is
+// less than 2^-22 of 2 m + 32. The returned slack is four times as large.
 float rounding_slack(float max_magnitude) { return (2 * max_magnitude + 32) * 0x1p-20f; }
 
 LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,

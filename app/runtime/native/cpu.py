@@ -12,7 +12,7 @@ class Target(NamedTuple):
     """One build of the kernels.
 
     machine: the architecture, by Linux's name. compiler_options: the options that select the instruction set.
-    needed_flags: the flags in /proc/cpuinfo of every instruction that the compiler may use with them.
+    needed_flags: the flags in /proc/cpuinfo of every instruction that the compiler may use with these options.
     """
 
     machine: str
@@ -20,7 +20,7 @@ class Target(NamedTuple):
     needed_flags: frozenset[str]
 
 
-# Linux lists a flag only if programs may use the instructions. Flags of every 64-bit processor are left out.
+# Linux lists a flag only if programs may use the instructions. Flags that every 64-bit processor has are left out.
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
 X86_64_V4 = X86_64_V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -49,7 +49,7 @@ def targets_for(machine: str) -> tuple[str, ...]:
 def supported_targets(cpu_info: Path = CPU_INFO) -> tuple[str, ...]:
     """Return the names of the targets that this machine's processor can run, the fastest first.
 
-    cpu_info: Linux's description of the processor. Of the systems without that file, only macOS on Arm supports any.
+    cpu_info: Linux's description of the processor. Of the systems without it, only macOS on Arm supports a target.
     """
     flags = _flags(cpu_info)
     return tuple(name for name, target in TARGETS.items() if target.needed_flags.issubset(flags))

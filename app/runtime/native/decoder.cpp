@@ -101,7 +101,7 @@ public:
 private:
     // The inputs and outputs of one call, checked.
     struct CallTensors {
-        // num_steps: steps that the outputs have room for. max_steps: most steps of one `run_all`. With beams it is 1,
+        // num_steps: steps that the outputs have room for. max_steps: maximum steps of one `run_all`; 1 with beams,
         // because `run_beams` calls `run_all` for each step.
         int64_t n, num_steps, max_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
@@ -295,7 +295,8 @@ private:
         for (int64_t step = 0; n > 0 && budget.begin_step(step); ++step) {
             BlockTimer times(Stack::decoder);
             embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
-            // Pre-norm: blocks add to `total` and read its norm. Post-norm: residual and input are both the norm.
+            // Pre-norm: each block adds to `total` and reads LayerNorm(total). Post-norm: residual and input of a block
+            // are both the LayerNorm of the block before.
             if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
             times.add(BlockKind::embedding);
             BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);

@@ -59,7 +59,8 @@ void FeedForwardBlock::run(const BlockInput& input, const BlockOutput& output) c
 }
 
 void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& output) const {
-    // One cache line longer than a row, as in LinearInput.
+    // Floats from row to row. One cache line longer than a row, so that neighbouring rows do not fall into the same set
+    // of the cache.
     int64_t stride = inner_.outputs() + LANES, n = input.n;
     Scratch scratch(LinearInput::bytes(inner_, n) + Scratch::padded_bytes<float>(n * stride) +
                     LinearInput::bytes(outer_, n));
@@ -72,7 +73,7 @@ void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& outp
             return [=](int64_t row, Floats product) { store16(to + row * stride, activated(product)); };
         });
     };
-    // ReLU has its own instance, so that the loop has no branch or call for each vector.
+    // `fill` is instantiated separately for ReLU, so that its loop has no branch or call for each vector.
     if (activation_ == Activation::relu) fill([](Floats x) { return max16(zero16(), x); });
     else fill([activation = activation_](Floats x) { return activate(activation, x); });
     LinearInput h(outer_, hidden, n, scratch, stride);

@@ -15,7 +15,7 @@ namespace {
 
 // Threads of a block: MAX_THREADS of attention.cu.
 constexpr unsigned NUM_THREADS = 128;
-// Halves that the kernel reads at once, and the most halves of a head.
+// Half-precision numbers that the kernel reads at once, and the maximum of them in a head.
 constexpr int VECTOR = 8, MAX_WIDTH = 128;
 
 // cuLaunchKernel of CUDA's driver: function, grid, block, bytes of shared memory, stream, arguments, further options.
@@ -53,8 +53,8 @@ public:
         const int64_t head_dim = keys.shape[3], width = num_heads * head_dim;
         values.expect_shape({rows, num_heads, capacity, head_dim});
         if (head_dim % VECTOR || head_dim > MAX_WIDTH)
-            throw InvalidArgument("a head has %d columns; it must have a multiple of %d, at most %d", int(head_dim),
-                                  VECTOR, MAX_WIDTH);
+            throw InvalidArgument("head_dim is %d; it must be a multiple of %d, at most %d", int(head_dim), VECTOR,
+                                  MAX_WIDTH);
         Tensor projected = call.input(0), bias = call.input(1), last_columns = call.input(4);
         projected.expect_shape({rows, -1});
         int appends = projected.shape[1] == 3 * width;

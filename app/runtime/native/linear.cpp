@@ -15,7 +15,7 @@ constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
 // one vector of columns, are 32 kB. If larger, they are evicted from the L1 cache. If smaller, partial sums are read
 // and written too often.
 constexpr int FLOAT_DEPTH_BLOCK = NUM_VECTORS == 32 ? 128 : 512;
-// Most bytes of the next product that a waiting thread prefetches.
+// The maximum number of bytes that a waiting thread prefetches of the weights of the next product.
 constexpr size_t MAX_NEXT_BYTES = 131072;
 constexpr float MAX_SYMMETRIC = 127, MAX_NON_NEGATIVE = 255;
 // Rough rates of one thread: bytes read per nanosecond, and multiply-adds per nanosecond by kind of instruction.
@@ -46,7 +46,8 @@ struct Float {
     using Sum = Floats;
     using Weights = Floats;
     static constexpr int DEPTH = 1, PART = 1;
-    // Groups have one step if tiles have whole panels. As a constant, this spares the inner loop.
+    // Groups have one step if tiles have whole panels. This is a constant, so that the compiler removes the loop over
+    // the steps of a group.
     static constexpr bool IS_GROUPED = !HAS_WHOLE_PANELS;
     static Sum start(const int32_t* from) { return load16(reinterpret_cast<const float*>(from)); }
     static Weights weights(const char* from) { return load16(reinterpret_cast<const float*>(from)); }

@@ -22,13 +22,13 @@ constexpr int PANEL = 64;
 constexpr int TILE_ROWS = 6, VECTORS = PANEL / LANES, VECTORS_AT_ONCE = NUM_VECTORS / 8;
 // Bytes of a panel's packed weights for one step, which multiplies four 8-bit inputs or one float.
 constexpr size_t STEP_BYTES = PANEL * 4;
-// Most rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. Without tile registers, a chunk keeps BLOCK_ROWS *
-// PANEL sums on the stack.
+// The maximum number of rows of a chunk, a multiple of TILE_ROWS and MATRIX_ROWS. Without tile registers, a chunk keeps
+// BLOCK_ROWS * PANEL sums on the stack.
 constexpr int BLOCK_ROWS = 192;
 // Inputs of one pass with tile registers: a group of tiles of rows is multiplied with these before the next inputs. If
 // larger, the group's rows are evicted from the L1 cache.
 constexpr int DEPTH_BLOCK = 512;
-// The fewest rows for tile registers. With fewer rows, vector instructions are as fast.
+// The minimum number of rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
 
 // The range in which activations are quantized to 8 bits: symmetric around 128, or from 0 if none is negative.
@@ -111,9 +111,9 @@ public:
     bool uses_matrix_tiles(int64_t n) const {
         return HAS_TILE_PRODUCTS && group_ > 1 && n >= MIN_MATRIX_ROWS && has_matrix_tiles();
     }
-    // The most and the fewest rows that one thread takes through a whole block by itself (`num_row_blocks`). More rows
-    // would be evicted from the thread's cache. With fewer rows the threads share each product, so that each thread
-    // reads only a part of the weights (docs/native-kernels.md).
+    // The maximum and the minimum number of rows that one thread takes through a whole block by itself
+    // (`num_row_blocks`). More rows would be evicted from the thread's cache. With fewer rows the threads share each
+    // product, so that each thread reads only a part of the weights (docs/native-kernels.md).
     int64_t max_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
     int64_t min_own_rows() const { return uses_matrix_tiles(BLOCK_ROWS) ? 12 : is_int8_ ? 16 : 32; }
     // Returns the rough cost of n rows on one thread.

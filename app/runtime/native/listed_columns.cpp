@@ -8,7 +8,7 @@
 namespace transduce {
 namespace {
 
-// Columns and most rows that are multiplied at once: as many as the registers hold sums for.
+// Columns, and the maximum number of rows, that are multiplied at once: as many as the registers hold sums for.
 constexpr int COLUMNS = 4, MAX_ROWS = NUM_VECTORS == 32 ? 4 : 1;
 
 // WIDTH inputs and as many weights of a column are multiplied at once, and added to a vector of 16 sums.

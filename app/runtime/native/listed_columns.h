@@ -20,7 +20,8 @@ public:
 
     // Writes the products of rows 0..n-1 of x with columns [first, first + count) of the list. first: a multiple of
     // LANES. to: `stride` floats from row to row. The result for a row and a column depends on nothing else. For int8
-    // weights it has the bits of the product with all columns. For float weights the inputs are added in another order.
+    // weights it has the same bits as the product with all columns (multiply.h). For float weights the inputs are
+    // added in another order.
     void multiply(const Activations& x, int64_t n, int64_t first, int64_t count, float* to, int64_t stride) const;
 
 private:

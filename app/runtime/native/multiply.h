@@ -91,8 +91,8 @@ private:
     const Linear& linear_;
     const float* absmax_;
     Store& store_;
-    // Rows that store_some() stores: enough for the largest group during one vector's product, if the last run of
-    // inputs is as long as the first. store_rest() stores the others.
+    // Rows that one call of store_some() stores. The calls during one vector's product store all rows of the largest
+    // group, if the last run of inputs is as long as the first. store_rest() stores the others.
     int64_t rows_per_turn_;
     Rows next_rows_{}, rows_{};
     int vector_ = 0;

@@ -21,7 +21,8 @@ Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t output
 // Returns a Norm of the constants gamma and beta (width,) at `index` and the attribute epsilon. Throws InvalidArgument.
 Norm norm_of(const NodeInfo& info, int index, int64_t width);
 
-// Inputs 0 and 1 of each block that adds to a residual (attention, SSRU, feed-forward): residual and x, both (n, width).
+// Inputs 0 and 1 of each block that adds to a residual (attention, SSRU, feed-forward): residual and x, both (n,
+// width).
 struct BlockInput {
     const float* residual;
     const float* x;

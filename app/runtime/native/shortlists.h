@@ -9,15 +9,15 @@
 
 namespace transduce {
 
-// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids, valid if is_prepared.
-// Then the ids are in range.
+// ids: ascending; empty stands for the whole vocabulary. columns: the output columns of the ids. is_prepared: whether
+// `columns` is set, which is only so if all ids are in range.
 struct Shortlist {
     std::vector<int32_t> ids;
     ListedColumns columns;
     bool is_prepared = false;
 };
 
-// Set between the calls of a decoder, read during them. The first call that needs a list checks it
+// The lists are set between the calls of a decoder, and read during them. The first call that needs a list checks it
 // and sets its columns (CandidatesBlock::prepare).
 class Shortlists {
 public:

@@ -110,7 +110,7 @@ inline Floats fma16(Floats a, Floats b, Floats c) {
 inline Floats fnma16(Floats a, Floats b, Floats c) {
     return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
 }
-// The larger or smaller number of each lane; that of `values` if either is NaN.
+// The larger or smaller number of each lane. If either is NaN, the number of `values`.
 inline Floats max16(Floats bound, Floats values) {
     return {_mm256_max_ps(bound.low, values.low), _mm256_max_ps(bound.high, values.high)};
 }
@@ -132,8 +132,8 @@ inline Floats floor16(Floats values) { return {_mm256_floor_ps(values.low), _mm2
 // Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
 // normal float.
 constexpr float LOWEST_EXPONENT = -250;
-// values - floor(values), rounded down, for values of at least LOWEST_EXPONENT. Of a whole number it is +0, and -0 with
-// AVX-512.
+// values - floor(values), rounded down, for values of at least LOWEST_EXPONENT. For a whole number the result is +0; in
+// simd_avx512.h it is -0.
 inline Floats fraction16(Floats values) {
     auto fraction = [](__m256 x) {
         __m256 floor = _mm256_floor_ps(x), nearest = _mm256_sub_ps(x, floor);
@@ -204,7 +204,8 @@ inline Integers count16(Integers counts, Lanes lanes) {
     return {_mm256_sub_epi32(counts.low, lanes.low), _mm256_sub_epi32(counts.high, lanes.high)};
 }
 
-// Combines the eight numbers of `both`, which are the combined halves of 16 numbers: the halves of 8, of 4, then of 2.
+// Combines 16 numbers into one: the halves of 16, of 8, of 4, then of 2 numbers. The caller has combined the halves of
+// 16; `both` is the result.
 template <class Combine4>
 inline float reduced16(__m256 both, Combine4&& combine) {
     __m128 four = combine(_mm256_extractf128_ps(both, 1), _mm256_castps256_ps128(both));
@@ -293,7 +294,8 @@ inline __m256i add_products8(__m256i sums, __m256i inputs, __m256i weights) {
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return {add_products8(sums.low, inputs, weights.low), add_products8(sums.high, inputs, weights.high)};
 }
-// As in simd_avx512.h.
+// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
+// inputs.
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
     return {add_products8(sums.low, x.low, w.low), add_products8(sums.high, x.high, w.high)};
@@ -333,11 +335,12 @@ inline QuantizedInputs spread16(const Quantized* from) {
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     __m256i low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(inputs, weights.low));
     __m256i high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(inputs, weights.high));
-    // Otherwise the compiler first adds the products of several calls, for which there are no registers.
+    // Without this line the compiler first adds the products of several calls, and has too few registers for them.
     asm("" : "+x"(low), "+x"(high));
     return {low, high};
 }
-// As in simd_avx512.h.
+// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
+// inputs.
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
     return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(x.low, w.low)),
@@ -346,7 +349,7 @@ inline Integers add_column_products16(Integers sums, const Quantized* inputs, co
 
 #endif
 
-// Does nothing. Without a barrier, the compiled code already reads the inputs of one row at a time.
+// Does nothing: the compiled code reads the inputs of one row at a time even without a barrier (simd_neon.h needs one).
 inline void end_row() {}
 
 }  // namespace transduce

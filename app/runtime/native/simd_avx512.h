@@ -59,7 +59,7 @@ inline Floats div16(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 // a b + c and c - a b, rounded once.
 inline Floats fma16(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats fnma16(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
-// The larger or smaller number of each lane; that of `values` if either is NaN.
+// The larger or smaller number of each lane. If either is NaN, the number of `values`.
 inline Floats max16(Floats bound, Floats values) { return _mm512_max_ps(bound, values); }
 inline Floats min16(Floats bound, Floats values) { return _mm512_min_ps(bound, values); }
 inline Integers max16(Integers a, Integers b) { return _mm512_max_epi32(a, b); }
@@ -147,13 +147,13 @@ inline QuantizedInputs spread16(const Quantized* from) {
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return _mm512_dpbusd_epi32(sums, inputs, weights);
 }
-// Adds the products of 16 INT8_DEPTH inputs with as many weights of one column: to each lane, those of INT8_DEPTH
+// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
 // inputs.
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     return add_products16(sums, _mm512_loadu_si512(inputs), load_weights16(weights));
 }
 
-// Does nothing. Without a barrier, the compiled code already reads the inputs of one row at a time.
+// Does nothing: the compiled code reads the inputs of one row at a time even without a barrier (simd_neon.h needs one).
 inline void end_row() {}
 
 }  // namespace transduce

@@ -70,7 +70,7 @@ inline Integers load16(const int8_t* from) {
     int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
     return {vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)};
 }
-// Reads the first `count` numbers; the others are those of `others`.
+// Reads the first `count` numbers. The other numbers of the result are those of `others`.
 inline float32x4_t load4(const float* from, int32_t count, float32x4_t others) {
     if (count >= 4) return vld1q_f32(from);
     if (count > 0) others = vld1q_lane_f32(from, others, 0);
@@ -78,13 +78,13 @@ inline float32x4_t load4(const float* from, int32_t count, float32x4_t others) {
     if (count > 2) others = vld1q_lane_f32(from + 2, others, 2);
     return others;
 }
-// Reads some lanes; the others are `others`.
+// Reads these lanes. The other lanes are those of `others`.
 inline Floats load16(const float* from, FirstLanes lanes, Floats others) {
     if (lanes.count == 16) return load16(from);
     return {load4(from, lanes.count, others.a), load4(from + 4, lanes.count - 4, others.b),
             load4(from + 8, lanes.count - 8, others.c), load4(from + 12, lanes.count - 12, others.d)};
 }
-// Reads some lanes; the others are 0.
+// Reads these lanes. The other lanes are 0.
 inline Floats load16(const float* from, FirstLanes lanes) { return load16(from, lanes, zero16()); }
 
 inline void store16(float* to, Floats values) {
@@ -138,7 +138,7 @@ inline Floats mul16(Floats a, Floats b) {
 inline Floats div16(Floats a, Floats b) {
     return each([](auto a, auto b) { return vdivq_f32(a, b); }, a, b);
 }
-// a b + c and c - a b, rounded once.
+// fma16 returns a b + c, and fnma16 returns c - a b. Each is rounded once.
 inline Floats fma16(Floats a, Floats b, Floats c) {
     return each([](auto a, auto b, auto c) { return vfmaq_f32(c, a, b); }, a, b, c);
 }
@@ -148,7 +148,7 @@ inline Floats fnma16(Floats a, Floats b, Floats c) {
 // The larger or smaller number of each lane; `b` if either is NaN. (The instructions for this return NaN.)
 inline float32x4_t larger4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 inline float32x4_t smaller4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
-// The larger or smaller number of each lane; that of `values` if either is NaN.
+// The larger or smaller number of each lane; the number of `values` if either is NaN.
 inline Floats max16(Floats bound, Floats values) { return each(larger4, bound, values); }
 inline Floats min16(Floats bound, Floats values) { return each(smaller4, bound, values); }
 inline Integers max16(Integers a, Integers b) {
@@ -168,8 +168,8 @@ inline Floats round16(Floats values) {
 inline Floats floor16(Floats values) {
     return each([](auto four) { return vrndmq_f32(four); }, values);
 }
-// Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
-// normal float.
+// Smaller exponents are replaced by this one. 2^-250 rounds to 0. 2^-125, by which scale_by_power16 multiplies twice,
+// is still a normal float.
 constexpr float LOWEST_EXPONENT = -250;
 // Returns values - floor(values), rounded down, for values of at least LOWEST_EXPONENT.
 inline Floats fraction16(Floats values) {
@@ -241,7 +241,7 @@ inline Integers count16(Integers counts, Lanes lanes) {
     return each([](auto counts, auto lanes) { return vsubq_s32(counts, vreinterpretq_s32_u32(lanes)); }, counts, lanes);
 }
 
-// Combines all lanes: the halves of 16, of 8, of 4, then of 2 numbers.
+// Combines all lanes into one number: the two halves of the 16 lanes, then the two halves of the 8 results, and so on.
 template <class Combine4>
 [[gnu::always_inline]]
 inline float reduced16(Floats values, Combine4&& combine) {
@@ -305,13 +305,14 @@ inline QuantizedInputs spread16(const Quantized* from) {
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return each([=](auto sums, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums, weights);
 }
-// As in simd_avx512.h.
+// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
+// inputs.
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     return each([](auto sums, auto inputs, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums,
                 load_weights16(inputs), load_weights16(weights));
 }
 
-// Keeps the compiler from reading the inputs of several rows at once, for which there are no registers.
+// Keeps the compiler from reading the inputs of several rows at once: there are too few registers for them.
 inline void end_row() { asm volatile("" : : : "memory"); }
 
 }  // namespace transduce

@@ -18,7 +18,7 @@ class SlotShortlists:
     """
 
     def __init__(self, library: ctypes.CDLL, num_slots: int) -> None:
-        """Give all slots the whole vocabulary. library: that of the decoder. Raises MemoryError."""
+        """Give all slots the whole vocabulary. library: the decoder's native library. Raises MemoryError."""
         self._set = library.transduce_set_shortlists
         address = library.transduce_new_shortlists(num_slots)
         if address is None:
@@ -27,7 +27,7 @@ class SlotShortlists:
         weakref.finalize(self, library.transduce_delete_shortlists, address)
 
     def set(self, slots: NDArray[Any], lists: Sequence[NDArray[np.int32]]) -> None:
-        """Replace the lists of some slots, all in range.
+        """Replace the lists of some slots. slots: must be in range.
 
         lists: at least one, each of ascending ids; an empty one stands for the whole vocabulary. The first decoder call
         that needs a list checks that its ids are in the vocabulary. Raises MemoryError; the slots then have undefined

@@ -12,7 +12,7 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// Rough cost, in ns, of attending to 64 numbers of a column's key and value.
+// Rough cost, in ns, of attending to one column, for each 64 elements of its key and of its value.
 constexpr int64_t NS_FOR_64 = 9;
 
 // Returns the cache of inputs `index` (keys) and index + 1 (values), (rows, capacity, d). Throws InvalidArgument.
@@ -21,7 +21,7 @@ LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
     keys.expect_shape({-1, -1, d});
     values.expect_shape({keys.shape[0], keys.shape[1], d});
     if (keys.type != values.type || (keys.type != FLOAT && keys.type != ElementType::float16)) {
-        throw InvalidArgument("%s and %s are not of one type, float or float16", keys.name, values.name);
+        throw InvalidArgument("%s and %s are neither both float nor both float16", keys.name, values.name);
     }
     return {keys.data, values.data, keys.type == ElementType::float16, keys.shape[0], keys.shape[1]};
 }
@@ -31,13 +31,14 @@ LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
 // The memory and the stages of an attention block for some rows.
 class AttentionRun {
 public:
-    // longest: most columns that a row attends to. is_aligned: whether all heads of a row must be in one chunk.
-    AttentionRun(const AttentionWeights& weights, const BlockInput& input, int64_t longest, bool is_aligned = false)
+    // max_columns: maximum number of columns that a row attends to. is_aligned: whether all heads of a row must be in
+    // one chunk.
+    AttentionRun(const AttentionWeights& weights, const BlockInput& input, int64_t max_columns, bool is_aligned = false)
         : weights_(weights),
           input_(input),
           width_(weights.in.outputs()),
           is_aligned_(is_aligned),
-          score_stride_(num_scores(longest)),
+          score_stride_(num_scores(max_columns)),
           scratch_(LinearInput::bytes(weights.in, input.n) + LinearInput::bytes(weights.out, input.n) +
                    Scratch::padded_bytes<float>(input.n * width_) +
                    Scratch::padded_bytes<float>(input.n * weights.d()) +
@@ -50,7 +51,7 @@ public:
         context_ = LinearInput(weights.out, heads_, input.n, scratch_);
     }
 
-    // Returns x W + b, (n, outputs of the projection), valid as long as this object.
+    // Returns x W + b, (n, outputs of the projection), valid as long as this object lives.
     const float* project() {
         LinearInput x(weights_.in, input_.x, input_.n, scratch_);
         x.prepare_all();
@@ -62,11 +63,13 @@ public:
         return projected_;
     }
 
-    // Computes the attention of all heads of all rows. columns: the number of columns, summed over all rows.
+    // Computes the attention of all heads of all rows. Neighbouring rows that attend to the same columns are a group.
+    // If there are few groups, the heads of a group are divided into shares, one for each chunk.
+    // columns: the number of columns, summed over all rows.
     // shares_columns(row): whether the row attends to the same columns as the row before it.
     // columns_of(row, first head, number of heads, next): returns the columns of the group of rows that begins with
-    // `row`. It is called once for each group and share of the heads. next: the row that the thread probably takes
-    // next; negative if there is none.
+    // `row`. It is called once for each share of each group. next: the row that the thread probably takes next;
+    // negative if there is none.
     // after(row, scores): called when a share of the row's heads is done. If is_aligned, a share has all heads.
     template <class SharesColumns, class ColumnsOf, class After>
     void attend_all(int64_t columns, SharesColumns&& shares_columns, ColumnsOf&& columns_of, After&& after) {
@@ -81,8 +84,8 @@ public:
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
-            // The next group in this direction after this chunk's. (If the heads of a group are divided, its other heads
-            // may come first.)
+            // The group that follows this chunk's groups in this direction. (If the heads of a group are divided among
+            // chunks, the thread may take other heads of the same group first.)
             int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
             int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);
             for (int64_t group = begin; group < end; ++group) {
@@ -103,7 +106,7 @@ public:
         if (shares > 1) context_.prepare_all();
     }
 
-    // Writes residual + heads W_O + b and its norm.
+    // Writes the sum residual + heads W_O + b, and the LayerNorm of this sum.
     void project_output(const BlockOutput& output) {
         add_and_normalize(weights_.out, context_.activations(), input_.residual, weights_.norm, input_.n, output.total,
                           output.normalised);
@@ -144,7 +147,7 @@ private:
 
 namespace {
 
-// Returns the rough cost, in ns, of one of n rows. columns: those that the rows attend to, summed over all rows.
+// Returns the rough cost, in ns, of one of n rows. columns: how many columns the rows attend to, summed over all rows.
 int64_t row_cost(const AttentionWeights& weights, int64_t columns, int64_t n) {
     return weights.row_nanoseconds() + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
 }

@@ -10,8 +10,8 @@
 
 namespace transduce {
 
-// Number of constants of an attention block and of a feed-forward block: weights, scales and bias of two products, then
-// gamma and beta.
+// Number of constants of an attention block. A feed-forward block has as many: weights, scales and bias for each of two
+// products, then gamma and beta.
 constexpr int BLOCK_CONSTANTS = 8;
 
 // Keys and values (rows, capacity, d) of one layer, both float16 or both float.
@@ -22,8 +22,8 @@ struct LayerCache {
     int64_t rows, capacity;
 };
 
-// A block's results, total and normalised (n, d). total may be the memory of the block's residual, normalised that of
-// its x or residual.
+// A block's results, total and normalised (n, d). total may use the memory of the block's residual. normalised may use
+// the memory of its x or of its residual.
 struct BlockOutput {
     float* total;
     float* normalised;
@@ -68,16 +68,16 @@ constexpr int SSRU_CONSTANTS = 5;
 // A Simpler Simple Recurrent Unit in the place of self-attention (Kim et al. 2019, section 3.1).
 class SsruBlock {
 public:
-    // Reads the constants from `index` on: w, s, b of the product with 2 d outputs, W x and W_f x + b_f; gamma, beta;
-    // and the attribute epsilon. Throws InvalidArgument.
+    // Reads the constants from `index` on: w, s, b, gamma, beta; and the attribute epsilon. The product with w has 2 d
+    // outputs: W x, then W_f x + b_f. Throws InvalidArgument.
     SsruBlock(const NodeInfo& info, int index);
     int64_t d() const { return in_.inputs(); }
     const Linear& in() const { return in_; }
     std::vector<Linear*> linears() { return {&in_}; }
     int64_t row_nanoseconds() const;
 
-    // Updates each row's state c, and writes residual + relu(c) and its norm. A row at position 0 begins with c = 0,
-    // whatever its state holds. state_rows, positions: (n,), in range.
+    // Updates each row's state c. Writes the sum residual + relu(c), and the LayerNorm of this sum. A row at position 0
+    // begins with c = 0, whatever its state holds. state_rows, positions: (n,), in range.
     void run(const BlockInput& input, const LayerState& state, const int32_t* state_rows, const int32_t* positions,
              const BlockOutput& output) const;
 
@@ -171,7 +171,7 @@ private:
 };
 
 // Receives a step's candidates: log_probabilities and ids (rows, k), and distributions (n, V) or nullptr. distributions
-// has the rows in the order of x, which CandidatesBlock's to_rows does not change.
+// has the rows in the order of x: CandidatesBlock's to_rows applies only to log_probabilities and ids.
 struct TopK {
     int64_t k;
     float* log_probabilities;
@@ -220,8 +220,8 @@ public:
     // std::bad_alloc.
     void prepare(Shortlist& list, int64_t k) const;
     // As `run`, but each row chooses among the shortlist of its slot, and its probabilities are normalised over that
-    // list. slots: (n,). to_rows must not be nullptr. The lists must be prepared. Rows of one list must be neighbours,
-    // and rows without a list must come first: only these have distributions.
+    // list. slots: (n,). to_rows must not be nullptr. The lists must be prepared. Rows of one list must be neighbours.
+    // Rows without a list must come first. Only the rows without a list get distributions.
     void run_by_slot(const Shortlists& lists, const int32_t* slots, const float* x, int64_t n, const int32_t* to_rows,
                      const TopK& to) const;
 

@@ -19,16 +19,16 @@ struct DecodeArgs {
     // when no row or beam is left.
     int64_t max_steps = std::numeric_limits<int64_t>::max();
     // Steps that may follow the earliest step in which a row or beam ends. Steps that other threads have begun by then
-    // are taken, too. If the thread pool is busy, the calling thread computes each thread's share of the rows, one share
-    // after the other. If a row of a later share then ends, the call does not become shorter: the earlier shares have
-    // taken all steps.
+    // are taken, too. If the thread pool is busy, the calling thread computes each thread's share of the rows, one
+    // share after the other. If a row of a later share then ends, the call does not become shorter: the earlier shares
+    // have taken all steps.
     int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
     // The call ends early when *wake_flag is not 0. The first max(min_steps, 1) steps do not read the flag. Each later
     // step reads it before it begins. nullptr: no flag.
     const int32_t* wake_flag = nullptr;
     int64_t min_steps = 0;
-    // Position of a sentence's first step, which is that of its start token. It is more than 0 if its cache is filled with
-    // that many positions before.
+    // Position at which a sentence's start token is decoded, in its first step. It is the number of positions that the
+    // sentence's cache already has before that step.
     int64_t first_position = 0;
     // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. It is nullptr if Python
     // has set no arguments for the call.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto FLOAT = ElementType::float32;
 
-// Rough cost, in ns, of the state and the output of 64 columns.
+// Rough cost, in ns, of 64 elements of a row's state and of its output.
 constexpr int64_t NS_FOR_64 = 30;
 
 Floats sigmoid(Floats x) {
@@ -39,7 +39,8 @@ void SsruBlock::run(const BlockInput& input, const LayerState& state, const int3
 
 void SsruBlock::run_rows(const BlockInput& input, const LayerState& state, const int32_t* state_rows,
                          const int32_t* positions, const BlockOutput& output) const {
-    // One cache line longer than a row, as in LinearInput.
+    // The stride is one cache line longer than a row, so that neighbouring rows do not fall into the same set of the
+    // cache.
     int64_t d = this->d(), stride = 2 * d + LANES, n = input.n;
     Scratch scratch(LinearInput::bytes(in_, n) + Scratch::padded_bytes<float>(n * stride));
     LinearInput x(in_, input.x, n, scratch);

@@ -27,7 +27,7 @@ public:
         char* keys = all_.as<char>() + 2 * index * bytes;
         return {keys, keys + bytes, is_half, rows(), capacity()};
     }
-    // copies: counted in columns from `begin` on; converted to bytes in place.
+    // Copies the columns begin + first..begin + end - 1 of each copy. Changes first and end of the copies to bytes.
     void copy(std::vector<RowCopy>& copies, int64_t begin) const {
         int64_t column = d_ * (all_.type == ElementType::float16 ? 2 : 4), row = capacity() * column;
         for (RowCopy& copy : copies) {

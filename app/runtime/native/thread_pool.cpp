@@ -17,15 +17,16 @@
 namespace transduce {
 namespace {
 
-// Least cost of a job, in ns on one thread, in which workers take part. A shorter job is done before a worker sees it.
+// Workers take part in a job only if its cost on one thread is at least this, in ns. A shorter job is done before a
+// worker sees it.
 constexpr int64_t MIN_SHARED_NS = 1500;
-// Least cost of a job, in ns, for which sleeping workers are woken. A wake-up costs the caller a system call, and the
-// worker runs some microseconds later.
+// Sleeping workers are woken only if a job's cost on one thread is at least this, in ns. A wake-up costs the caller a
+// system call, and the worker runs some microseconds later.
 constexpr int64_t MIN_WAKING_NS = 8000;
 // Time, in ns, that the caller waits for other threads before it yields its core. A thread that takes longer was
 // descheduled.
 constexpr int64_t YIELD_AFTER_NS = 20000;
-// The most cost, in ns, of the chunks that a thread takes at once. If larger, threads end at different times. If
+// Maximum cost, in ns, of the chunks that a thread takes at once. If larger, threads end at different times. If
 // smaller, they contend for the queue.
 constexpr int64_t MAX_BATCH_NS = 10000;
 constexpr int MAX_WORKERS = 255;
@@ -74,10 +75,10 @@ struct alignas(64) ThreadPool {
     alignas(64) Job job{nullptr};
     void* context{nullptr};
     Failure* failure{nullptr};
-    // Most chunks that a thread takes at once.
+    // Maximum number of chunks that a thread takes at once.
     std::atomic<int> max_batch{1};
-    // The fields of Prefetch, stored one by one. A thread that reads a mixture prefetches the wrong memory, which does
-    // no harm.
+    // The fields of Prefetch, stored one by one. prefetch_piece and prefetch_bytes are in bytes. A thread that reads a
+    // mixture of two jobs' values prefetches the wrong memory, which does no harm.
     std::atomic<const char*> prefetch_up{nullptr}, prefetch_down{nullptr};
     std::atomic<uint32_t> prefetch_piece{1}, prefetch_bytes{0};
     // Chunks that workers have finished.
@@ -122,8 +123,8 @@ int take(Direction direction, int* chunk) {
 // the chunks that are left as well and runs none of them, so that no thread waits for them.
 int run_chunks(Direction direction) {
     Chunks chunks(direction);
-    if (!chunks.has_more()) return 0;
-    // Read after a chunk is taken: job, context and failure do not change before that chunk is done.
+    // The pool's job, context and failure, which are read below, do not change before the claimed chunk is done.
+    if (!chunks.claim()) return 0;
     try {
         pool.job(pool.context, chunks);
     } catch (...) {
@@ -165,23 +166,23 @@ public:
         const char* from = address.load(std::memory_order_relaxed);
         if (from != from_) {
             from_ = from;
-            pieces_ = at_ = 0;
+            bytes_before_ = at_ = 0;
         }
-        if (pieces_ + at_ >= pool.prefetch_bytes.load(std::memory_order_relaxed)) return pause();
-        from += static_cast<int>(direction_) * int64_t(pieces_) + at_;
+        if (bytes_before_ + at_ >= pool.prefetch_bytes.load(std::memory_order_relaxed)) return pause();
+        from += static_cast<int>(direction_) * int64_t(bytes_before_) + at_;
         for (uint32_t i = 0; i < LINES_PER_CHECK; ++i) prefetch_l2(from + i * LINE);
         at_ += LINES_PER_CHECK * LINE;
         uint32_t piece = pool.prefetch_piece.load(std::memory_order_relaxed);
         if (at_ < piece) return;
-        pieces_ += piece;
+        bytes_before_ += piece;
         at_ = 0;
     }
 
 private:
     Direction direction_;
     const char* from_ = nullptr;
-    // Bytes prefetched of all earlier pieces, and of the current one.
-    uint32_t pieces_ = 0, at_ = 0;
+    // Bytes of the pieces prefetched before the current one, and bytes prefetched of the current one.
+    uint32_t bytes_before_ = 0, at_ = 0;
 };
 
 void* worker_loop(void* argument) {
@@ -284,8 +285,8 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
 }  // namespace transduce
 
 // Sets the number of threads that work on a job: the caller and num_threads - 1 workers, of which there are 0 to
-// MAX_WORKERS. Returns the new number, which is smaller if the system refuses more threads. Must not be called from two
-// threads at once.
+// MAX_WORKERS. Returns the number of threads that work on a job from now on. It is smaller than num_threads if the
+// system refuses more threads. Must not be called from two threads at once.
 extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
     using namespace transduce;
     int num_wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;
@@ -307,7 +308,8 @@ extern "C" __attribute__((visibility("default"))) void transduce_set_spin_us(int
     transduce::pool.spin_ns.store(int64_t(microseconds < 0 ? 0 : microseconds) * 1000);
 }
 
-// From the next job on, a job runs on 1/num_sharing of the threads, at least one. Must not be called while a job runs.
+// From the next job on, a job runs on 1/num_sharing of the threads, at least one. num_sharing: the number of busy
+// processes that share the cores. Must not be called while a job runs.
 extern "C" __attribute__((visibility("default"))) void transduce_share_threads(int num_sharing) {
     using namespace transduce;
     int all = pool.num_workers.load(std::memory_order_relaxed) + 1;

@@ -20,11 +20,11 @@ public:
     explicit Chunks(Direction direction) : direction_(direction), is_shared_(true) {}
 
     Direction direction() const { return direction_; }
-    // Whether there is another chunk. If so it belongs to this thread, which must run it.
-    bool has_more() { return left_ > 0 || (is_shared_ && take_some()); }
-    // As has_more, and stores the chunk's index in *chunk.
+    // Claims the next chunk for this thread, which must run it. Returns whether there was one.
+    bool claim() { return left_ > 0 || (is_shared_ && take_some()); }
+    // Takes the next chunk and stores its index in *chunk. Returns whether there was one.
     bool take(int* chunk) {
-        if (!has_more()) return false;
+        if (!claim()) return false;
         *chunk = next_;
         next_ += static_cast<int>(direction_);
         --left_;
@@ -52,7 +52,7 @@ private:
 // Runs chunks until there are none left to take.
 using Job = void (*)(void* context, Chunks& chunks);
 
-// Most chunks of a job that threads share: the queue holds a chunk's index in 16 bits.
+// Maximum number of chunks of a job that threads share: the queue holds a chunk's index in 16 bits.
 constexpr int MAX_CHUNKS = 65535;
 
 // Memory that the next job reads. Threads prefetch it while they wait, `bytes` bytes each. The caller goes upward from
@@ -64,7 +64,8 @@ struct Prefetch {
     uint32_t piece = 1, bytes = 0;
 };
 
-// Whether this thread runs rows of its own through a block. It then runs every job inside alone, also if the pool is free.
+// Whether this thread runs rows of its own through a block. The thread then runs all chunks of every job of the block
+// itself, even if the pool is free.
 inline thread_local bool runs_own_rows = false;
 
 // Sets runs_own_rows for its lifetime.

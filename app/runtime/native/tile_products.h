@@ -22,7 +22,7 @@ inline void _tile_stored(int, void*, size_t) {}
 inline void _tile_dpbusd(int, int, int) {}
 #endif
 
-// Prefetches a panel of `bytes` bytes in `times` equal parts, one part a step(). from nullptr: nothing.
+// Prefetches a panel of `bytes` bytes in `times` equal parts, one part a step(). If `from` is nullptr, does nothing.
 class PanelPrefetcher {
 public:
     PanelPrefetcher(const char* from, size_t bytes, int64_t times)
@@ -39,8 +39,8 @@ private:
 };
 
 // Tiles of rows that are multiplied together. x: the first row of each tile, `stride` bytes from row to row. sums:
-// (VECTORS, tiles, height, 16), of which a panel of a single run uses only the first two vectors. tile_stride: numbers
-// from one tile's sums to the next.
+// (VECTORS, tiles, height, 16). If one DepthRun covers the panel, only the first two of the VECTORS are used.
+// tile_stride: numbers from one tile's sums to the next tile's.
 struct TileGroup {
     static constexpr int MAX_TILES = 4, VECTORS = 4;
     static constexpr size_t LINE = 64;
@@ -57,7 +57,7 @@ struct TileGroup {
 struct DepthRun {
     const char* weights;
     int begin, depth;
-    // Bytes from the weights of one instruction to those of the next.
+    // Bytes from the weights of one instruction to the weights of the next instruction.
     size_t depth_stride;
 };
 

@@ -86,7 +86,8 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, ANY, FLOAT, LONG, LONG};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT};
 
-    explicit Candidates(const NodeInfo& info) : block_(info, 1, 5) {}  // without input 5, the output's bias
+    // The block looks for its bias in input 5. This operator has no such input, so there is no bias.
+    explicit Candidates(const NodeInfo& info) : block_(info, 1, 5) {}
 
     void compute(const KernelCall& call) const {
         Tensor x = call.input(0), num_candidates = call.input(3), wants_all = call.input(4);
@@ -107,12 +108,15 @@ private:
 
 }  // namespace
 
-// Memory for scanning the logits of a block of rows. among: the columns that are computed. logits: (rows,
-// among.count()); with a span buffer, only the groups of 16 logits are written that may have one of the row's best.
+// Memory for scanning the logits of a block of rows, span by span.
+// among: the columns that are computed.
+// logits: (rows, among.count()). With a span buffer, a group of 16 logits is written only if it may have one of the
+// row's k best.
 // span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans and no distributions are
-// requested, else nullptr. slacks: (rows,), rounding_slack of each row. spans: (rows, spans), the results of each span.
-// class_maxima: (rows,), the largest logits of classes of ids so far, read only with a span buffer. top_k: the results
-// of all rows; this block begins with row `first`.
+// requested, else nullptr.
+// slacks: (rows,), rounding_slack of each row. spans: (rows, spans), the results of each span.
+// class_maxima: (rows,), the maxima over the spans scanned so far (candidates.h). Read only with a span buffer.
+// top_k: the results of all rows. This block begins with row `first`.
 struct LogitScan {
     float *logits, *span_buffer, *slacks;
     LogitSpan* spans;
@@ -213,7 +217,7 @@ void CandidatesBlock::run_by_slot(const Shortlists& lists, const int32_t* slots,
         if (own.positions) own.positions += first;
         run_among({vocab_size(), &lists[slots[first]]}, x + first * d(), end - first, to_rows + first, own);
     };
-    // The threads share the columns of a single slot. Of several slots, each thread computes whole ones.
+    // If there is a single slot, the threads share its columns. If there are several, each thread computes whole slots.
     if (starts.size() == 1) return run_slot(0);
     if (starts.empty()) return;
     int64_t slot_rows = (n - begin) / int64_t(starts.size()), num_ids = int64_t(lists[slots[begin]].ids.size());

@@ -1,7 +1,7 @@
 // The forms of the API page: each sends its request to this server and shows the response.
 "use strict";
 
-// The most characters of a response that the page shows. If larger, the browser takes longer to show it.
+// The maximum number of characters of a response that the page shows. If larger, the browser takes longer to show it.
 const MAX_SHOWN_CHARACTERS = 20000;
 // The AbortController of each form's latest request.
 const controllers = new Map();

@@ -3,12 +3,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+import deepl
 import httpx
 import pytest
 
 from tests.api.server_process import ServerProcess
 
 KEY = "a key with blanks & signs"
+
+
+@pytest.fixture(autouse=True)
+def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DeepL client does not repeat a failed request, unless a test allows it."""
+    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import deepl
 import httpx
@@ -14,7 +13,7 @@ import pytest
 from tests.api.dialects.test_files import FastClock
 from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
-from tests.api.test_file_workers import SLOW, busy_worker, post_document, status, upload, workers
+from tests.api.test_file_workers import SLOW, busy_worker, post_document, state, status, upload, workers
 from tests.api.test_quotas import TOKEN, client_of, metric, secret, used, write_keys
 
 WORDS = b"Anna sees the river today."
@@ -44,7 +43,7 @@ def server(echo_command: list[str], tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def busy(server: ServerProcess) -> Iterator[list[psutil.Process]]:
-    """Both file workers. Each reads a file, and goes on doing so until it is killed."""
+    """Both file workers, stopped while each reads a file. So both are busy until they are killed."""
     with client_of(server, "readers") as http:
         for _ in range(2):
             assert post_document(http, "a.md", SLOW).status_code == 200
@@ -62,11 +61,6 @@ def kill(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
-def state(http: httpx.Client, handle: dict[str, str]) -> dict[str, Any]:
-    form = {"document_key": handle["document_key"]}
-    return dict(http.post(f"/v2/document/{handle['document_id']}", json=form).json())
-
-
 def queued(http: httpx.Client, name: str, content: bytes) -> dict[str, str]:
     """The handle of an uploaded document, which is not read yet."""
     answer = post_document(http, name, content)
@@ -78,7 +72,6 @@ def queued(http: httpx.Client, name: str, content: bytes) -> dict[str, str]:
 def test_the_unmodified_client_uploads_a_file_although_no_worker_is_free(
     server: ServerProcess, busy: list[psutil.Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
     monkeypatch.setattr(deepl.translator, "time", FastClock)
     path, out = tmp_path / "a.txt", tmp_path / "out"
     path.write_bytes(WORDS)
@@ -104,7 +97,7 @@ def test_the_unmodified_client_uploads_a_file_although_no_worker_is_free(
     [
         ("free", "a.json", b"{", 400, "invalid", 1),
         ("used-up", "a.txt", WORDS, 456, "quota", 1),
-        ("small", "a.txt", WORDS, 413, "too_large", 3),  # with the files of the workers that are killed
+        ("small", "a.txt", WORDS, 413, "too_large", 3),  # two are the files of the killed workers
     ],
 )
 def test_an_error_after_the_answer_has_the_message_of_one_before(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from app.files import SUFFIXES, FileFormat
 from app.files.reading import read_file
 from tests.api.dialects.conftest import KEY
-from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.processes import wait_until
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.files.samples import SAMPLES, docx
 
 OTHER_KEY = "another-key"
@@ -263,10 +265,7 @@ def test_an_expired_document_frees_its_space(
     settings = {**SETTINGS, "file_ttl_s": 0.5, "max_files": 1}
     with ServerProcess(echo_command, settings) as process, process.ready().client() as http:
         url = post(http, "a.txt", b"a").json()["translatedFileUrl"]
-        until = time.monotonic() + HANG_TIMEOUT_S
-        while list(tmp_path.glob("transduce-files-*/*")):
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: not list(tmp_path.glob("transduce-files-*/*")))
         assert http.get(url).status_code == 404
         assert post(http, "a.txt", b"a").status_code == 200
 
@@ -295,7 +294,6 @@ class FastClock:
 
 @pytest.fixture
 def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[deepl.DeepLClient]:
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
     monkeypatch.setattr(deepl.translator, "time", FastClock)
     client = deepl.DeepLClient(OTHER_KEY, server_url=guarded.url, send_platform_info=False)
     yield client
@@ -359,3 +357,13 @@ def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Pat
             time.sleep(0.1)
         assert state["error_message"]
         assert http.post(f"{status}/result", json=key).status_code == 404
+
+
+def test_the_page_recognises_refused_languages(http: httpx.Client) -> None:
+    """Its advice depends on the wording of these messages."""
+    script = (ROOT / "app" / "web" / "files.js").read_text("utf-8")
+    (expression,) = re.findall(r"if \(/(.+)/\.test\(error\.message\)\)", script)
+    refused = [{"source": "zz"}, {"source": "x" * 100}, {"source": "de", "target": "en"}]
+    messages = [post(http, "a.txt", b"yes", **fields).json()["error"] for fields in refused]
+    assert [message for message in messages if not re.search(expression, message)] == []
+    assert not re.search(expression, post(http, "a.exe", b"yes").json()["error"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import httpx
 import pytest
 
-from tests.api.server_process import HANG_TIMEOUT_S
+from tests.api.processes import wait_until
+from tests.api.test_file_workers import state, status
 
 FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 ENGLISH = "The weather was very good yesterday."
@@ -58,16 +57,8 @@ def test_translate_file_refuses_a_foreign_text(http: httpx.Client) -> None:
 def test_v2_document_refuses_a_foreign_text(http: httpx.Client) -> None:
     files = {"file": ("a.txt", f"{FRENCH}\n".encode())}
     handle = http.post("/v2/document", files=files, data={"target_lang": "DE"}).json()
-    until = time.monotonic() + HANG_TIMEOUT_S
-    while True:
-        status = http.post(
-            f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]}
-        ).json()
-        if status["status"] == "error":
-            break
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert "French (fr)" in status["error_message"]
+    wait_until(lambda: status(http, handle) == "error")
+    assert "French (fr)" in state(http, handle)["error_message"]
 
 
 def test_short_texts_and_names_are_translated(http: httpx.Client) -> None:

@@ -25,12 +25,6 @@ def client(bundled: httpx.Client) -> Client:
     return connected(str(bundled.base_url))
 
 
-@pytest.fixture(autouse=True)
-def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client does not repeat a failed request, unless a test allows it."""
-    set_retries(monkeypatch, 0)
-
-
 def set_retries(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", number)
 

@@ -58,9 +58,8 @@ def test_a_document_and_a_text_have_the_same_options(
 
 
 def test_the_unmodified_client_sends_the_glossaries_of_a_document(
-    echo: ServerProcess, glossary_id: str, monkeypatch: pytest.MonkeyPatch
+    echo: ServerProcess, glossary_id: str
 ) -> None:
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
     client = deepl.DeepLClient("any", server_url=echo.url)
 
     def upload(**options: Any) -> deepl.DocumentHandle:

@@ -20,11 +20,6 @@ TSV = {"name": "wood", "source_lang": "en", "target_lang": "de", "entries_format
 KEYS = ("the first key", "the second key")
 
 
-@pytest.fixture(autouse=True)
-def _without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
-
-
 @pytest.fixture
 def client(bundled: httpx.Client) -> Iterator[deepl.DeepLClient]:
     client = deepl.DeepLClient("any", server_url=str(bundled.base_url))

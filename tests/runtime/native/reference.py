@@ -12,6 +12,11 @@ from export.quantize import quantize_columns, quantize_rows
 
 Floats = NDArray[np.float32]
 EPSILON = 1e-5
+# The outputs of a block, by name.
+OUTPUTS = {"total": "float32", "normalised": "float32"}
+# The tolerance of attention in int8. A number between two quantisation levels may round either way, which changes an
+# output by this.
+LEVEL = 0.02
 
 
 def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:

@@ -136,7 +136,7 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
 
 
 def test_the_search_takes_a_step_without_scores() -> None:
-    """A row's best score is not finite, or another one is NaN."""
+    """The library leaves a step to the search if a row's best score is not finite, or another score is NaN."""
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     max_length=9, num_to_complete=3)  # fmt: skip

@@ -71,7 +71,7 @@ def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> Non
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
-    """Threads divide few rows by columns, and many rows by row."""
+    """If there are few rows, the threads divide their columns. If there are many, they divide the rows."""
     native.set_num_threads(num_threads)
     logits = np.stack(list(shapes(vocab_size).values())).astype(np.float32)
     vocabulary, rows = of_logits(logits)
@@ -83,7 +83,7 @@ def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads
 
 
 def test_no_log_probability_is_above_zero() -> None:
-    """Rounding gives no log-probability above 0. It is 0 if all other subwords are negligible."""
+    """Rounding gives no log-probability above 0. The best one is 0 if all other subwords are negligible."""
     logits = np.stack([np.where(np.arange(1600) == i * 100, 0.0, -10.0 * i - 20) for i in range(16)])
     vocabulary, rows = of_logits(logits)
     found = vocabulary.run(rows, 1, wanted=False)

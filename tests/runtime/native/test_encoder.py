@@ -9,11 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.runtime.native.graphs import Operator, operator, random_floats
-from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_inputs, random_weights
+from tests.runtime.native.reference import (
+    EPSILON,
+    LEVEL,
+    OUTPUTS,
+    attention,
+    layer_norm,
+    norm_inputs,
+    random_weights,
+)
 
 Array = NDArray[Any]
-# The tolerance in int8. A number between two quantisation levels may round either way, which changes an output by this.
-LEVEL = 0.02
 
 
 class SelfAttention:
@@ -29,7 +35,7 @@ class SelfAttention:
         inputs: dict[str, Any] = {"residual": "float32", "x": "float32", "lengths": "int32"}
         inputs |= self.qkv.inputs("qkv") | self.out.inputs("o") | self.norm
         attributes = {"num_heads": self.num_heads, "epsilon": EPSILON} | changed
-        return operator("SelfAttention", inputs, {"total": "float32", "normalised": "float32"}, **attributes)
+        return operator("SelfAttention", inputs, OUTPUTS, **attributes)
 
     def rows(self, *lengths: int) -> dict[str, Array]:
         return {

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.graphs import operator, random_floats
-from tests.runtime.native.reference import Weights, norm_inputs
+from tests.runtime.native.reference import OUTPUTS, Weights, norm_inputs
 from tests.runtime.native.test_encoder import CrossCache
-from tests.runtime.native.test_feed_forward import OUTPUTS
 
 # Weights at the ends of their range. With inputs of 255, sums of pairs exceed an int16 in both directions.
 EXTREMES = [-128, -127, 127]

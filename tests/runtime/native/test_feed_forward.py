@@ -10,10 +10,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.runtime.native.graphs import Operator, operator, random_floats
-from tests.runtime.native.reference import EPSILON, Weights, layer_norm, norm_inputs, random_weights
+from tests.runtime.native.reference import (
+    EPSILON,
+    OUTPUTS,
+    Weights,
+    layer_norm,
+    norm_inputs,
+    random_weights,
+)
 
 Floats = NDArray[np.float32]
-OUTPUTS = {"total": "float32", "normalised": "float32"}
 
 
 class Block:

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from app.runtime import native
 from tests.runtime.native.graphs import Operator, operator, random_floats
-from tests.runtime.native.reference import EPSILON, random_table
-from tests.runtime.native.test_feed_forward import OUTPUTS, Block
+from tests.runtime.native.reference import EPSILON, OUTPUTS, random_table
+from tests.runtime.native.test_feed_forward import Block
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
 # Numbers of rows: one tile and several, full and partial; around the fewest (32) and the most rows (66) that a thread
 # takes alone; more than a chunk (192).
 ROW_COUNTS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
-# Numbers of inputs below, at and above those that are multiplied together (AVX-512: 128, AVX2 and NEON: 512), in
-# equal and unequal parts.
+# Numbers of inputs below, at and above FLOAT_DEPTH_BLOCK in native/linear.cpp (AVX-512: 128, AVX2 and NEON: 512). More
+# inputs than that are multiplied in several passes, of equal or unequal length.
 INPUTS = [16, 112, 128, 144, 256, 400, 512, 528, 1024]
 
 

@@ -55,7 +55,8 @@ def candidates() -> Run:
     return lambda n: [*vocabulary.run(x[:n], 9).values()]
 
 
-# Numbers of inputs below, at and above DEPTH_BLOCK in native/linear.h. Those above are runs of equal or unequal length.
+# Numbers of inputs below, at and above DEPTH_BLOCK in native/linear.h. More inputs than that are multiplied in several
+# passes, of equal or unequal length.
 RUNS: dict[str, Callable[[], Run]] = {
     "64 and 128": lambda: feed_forward(64, 128, "relu"),
     "128 and 512": lambda: feed_forward(128, 512, "gelu"),

@@ -236,7 +236,7 @@ def test_cross_weights_that_do_not_fit_the_encoder(shape: tuple[int, int], match
     ],
 )
 def test_layers_of_another_width(build: Callable[..., Graph], first: int, decoder: str, name: str) -> None:
-    """first: the index of the first layer's first constant that gets the width of another model."""
+    """The constants from index `first` on come from a wider model. Constant `first` belongs to layer 0."""
     model, wider = (
         onnx.load_from_string(
             build(weights_of(random_model(norm="post", decoder=decoder, d_model=d)), "int8").content

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime.bundle_limits import limits_of
-from app.runtime.interface import StepInput
+from app.runtime.interface import Int32s, StepInput
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import RunnerConfig, load_variant
 from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
@@ -21,15 +20,13 @@ from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
-from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model
+from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model, random_sources
 
 NUM_ROWS = 60
 MAX_LENGTH = 24
 NUM_ALWAYS = 70
 # Rows with a shortlist of table 0, of table 1, and without one, in turns.
 TABLES = (0, None, 1, 0, None)
-
-Ids = NDArray[np.int32]
 
 
 def table(seed: int) -> ShortlistTable:
@@ -62,15 +59,11 @@ def load_model(
     return runner
 
 
-def sources(count: int = NUM_ROWS) -> list[Ids]:
-    rng = np.random.default_rng(5)
-    return [
-        np.append(rng.integers(4, VOCAB_SIZE, rng.integers(1, MAX_LENGTH)), EOS_ID).astype(np.int32)
-        for _ in range(count)
-    ]
+def sources(count: int = NUM_ROWS) -> list[Int32s]:
+    return random_sources(5, count, most=MAX_LENGTH - 1)
 
 
-def encode(runner: NativeRunner, texts: Sequence[Ids], tables: Sequence[int | None]) -> None:
+def encode(runner: NativeRunner, texts: Sequence[Int32s], tables: Sequence[int | None]) -> None:
     runner.encode(texts, range(len(texts)))
     runner.restrict(range(len(texts)), texts, tables)
 

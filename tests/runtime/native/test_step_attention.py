@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from tests.runtime.native.graphs import Operator, operator, random_floats
 from tests.runtime.native.processes import run_python
-from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_inputs, random_weights
+from tests.runtime.native.reference import (
+    EPSILON,
+    LEVEL,
+    OUTPUTS,
+    attention,
+    layer_norm,
+    norm_inputs,
+    random_weights,
+)
 
 Array = NDArray[Any]
-OUTPUTS = {"total": "float32", "normalised": "float32"}
-# The tolerance in int8. A number between two quantisation levels may round either way, which changes an output by this.
-LEVEL = 0.02
 
 
 class SelfAttention:

@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.runtime.native.graphs import Operator, operator, random_floats
-from tests.runtime.native.reference import EPSILON, layer_norm, norm_inputs, random_weights
+from tests.runtime.native.reference import EPSILON, OUTPUTS, layer_norm, norm_inputs, random_weights
 
 Array = NDArray[Any]
-OUTPUTS = {"total": "float32", "normalised": "float32"}
 SIZES = [16, 48, 96, 256, 512]
 
 

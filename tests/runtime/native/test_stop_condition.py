@@ -156,7 +156,10 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
 
 
 def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
-    """No row ends here. But the thread takes all steps of one part before it could see an end in the next part."""
+    """No row ends here, but the thread takes all steps of one part before it begins the next part.
+
+    So it does not know yet when a row of a later part ends. It takes only the steps that may follow an end in step 0.
+    """
     runner = runner_with_sources(tmp_path, num_threads=1)
     EndingSentences(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)

@@ -18,13 +18,14 @@ from app.bundle import Bundle
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime import native
-from app.runtime.interface import FREE_ROW_ID, StepInput
+from app.runtime.interface import FREE_ROW_ID, Int32s, StepInput
 from app.runtime.native_runner import NativeRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import (
     VOCAB_SIZE,
     load_tiny_variant,
     random_model,
+    random_sources,
     write_tiny_variant,
 )
 
@@ -38,13 +39,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "output-bias": {"norm": "post", "has_bias": True},
     "ssru": {"norm": "post", "decoder": "ssru"},
 }
-# A subword that the model of each kind of decoder and norm finds best after some steps.
+# For each decoder and norm, a subword that the random model finds best after some steps. `write` makes the end token's
+# embedding and bias nearly equal to those of this subword, so that rows end after some steps.
 SIMILAR_TO_END = {("attention", "pre"): 387, ("attention", "post"): 389, ("ssru", "post"): 384}
 
 
 @pytest.fixture(scope="session")
 def variants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bundle]:
-    """`write`, which writes each variant once for all targets."""
+    """`write`, which writes each variant once for all CPU builds of the library."""
 
     @cache
     def written(precision: Precision, **options: Any) -> Bundle:
@@ -87,13 +89,9 @@ def write(folder: Path, precision: Precision, *, has_bias: bool = False, **chang
     return write_tiny_variant(model, precision, folder)
 
 
-def sources(count: int = NUM_ROWS) -> list[NDArray[np.int32]]:
-    """Sentences of all lengths up to the longest."""
-    rng = np.random.default_rng(5)
-    return [
-        np.append(rng.integers(4, VOCAB_SIZE, rng.integers(0, MAX_LENGTH)), EOS_ID).astype(np.int32)
-        for _ in range(count)
-    ]
+def sources(count: int = NUM_ROWS) -> list[Int32s]:
+    """Sentences of all lengths up to the longest. With this seed, their translations end at several steps."""
+    return random_sources(10, count, least=0, most=MAX_LENGTH - 1)
 
 
 def first_step(num_rows: int, num_steps: int = 1, num_candidates: int = 1) -> StepInput:
@@ -102,7 +100,10 @@ def first_step(num_rows: int, num_steps: int = 1, num_candidates: int = 1) -> St
 
 
 def single_steps(runner: NativeRunner, num_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Greedy search of all rows by single steps, (NUM_STEPS, num_rows). After its end a row is as in `StepOutput`."""
+    """Tokens and log-probabilities of a greedy search of all rows by single steps, each (NUM_STEPS, num_rows).
+
+    As in `StepOutput`, a row has the end token and log-probability 0 in all steps after its end.
+    """
     step = first_step(num_rows)
     ids, positions = step.ids, step.positions
     has_ended = np.zeros(num_rows, bool)
@@ -129,7 +130,11 @@ def shape(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def tile_choices(precision: Precision) -> Iterator[tuple[bool, ...]]:
-    """Whether tile registers may be used: both, where int8 products use them."""
+    """The values for `allow_matrix_tiles` that make a difference.
+
+    These are True and False if the precision is int8 and the processor has tile registers; `allow_matrix_tiles(True)`
+    returns whether it has. Otherwise, only True.
+    """
     yield (True, False) if precision == "int8" and native.allow_matrix_tiles(True) else (True,)
     native.allow_matrix_tiles(True)
 
@@ -180,7 +185,7 @@ def test_steps_after_several_steps_equal_those_after_single_steps(precision: Pre
 def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
     num_threads: int, precision: Precision, shape: dict[str, Any], load: Load
 ) -> None:
-    """The sentences run one by one, in groups whose tokens the threads share, and all at once."""
+    """The sentences run one by one, then in small groups whose tokens the threads share, then all at once."""
     runner = load(precision, num_threads=num_threads, **shape)
     all_sources = sources(60)
     alone = []
@@ -209,7 +214,10 @@ def test_one_long_sentence_has_the_same_result_with_two_threads(precision: Preci
 @pytest.mark.seconds
 @pytest.mark.threads
 def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path) -> None:
-    """The pool may be busy with one model when a thread begins its rows of the other, and free before their end."""
+    """The thread pool runs the job of one model at a time.
+
+    It may be busy with one model when the other model's rows begin, and become free before these rows are done.
+    """
     model = random_model(vocab_size=1200, max_length=MAX_LENGTH, d_model=256)
     bundle = write_tiny_variant(model, "int8", tmp_path)
     counts, runners = (30, 60), []
@@ -247,11 +255,11 @@ def test_two_models_on_two_threads_give_the_results_of_each_alone(tmp_path: Path
         StepInput(np.zeros(2, np.int32), np.zeros(2, np.int32), 65),
     ],
     ids=[
-        "beyond the cache",
-        "position",
-        "id",
-        "candidates",
-        "distributions",
+        "steps beyond the last position",
+        "negative position",
+        "id outside the vocabulary",
+        "several candidates in several steps",
+        "distributions in several steps",
         "no step",
         "too many candidates",
     ],
@@ -313,8 +321,8 @@ def test_a_step_up_to_the_last_position(load: Load) -> None:
     assert output.ids.shape == (NUM_STEPS, 1)
 
 
-def test_rows_after_those_of_a_step_are_free(load: Load) -> None:
-    """A free row may be at the last position, where several steps do not fit."""
+def test_rows_that_a_step_does_not_name_are_free(load: Load) -> None:
+    """Row 1 is at the last position, where several steps do not fit. The last call names only row 0."""
     runner = load("int8")
     runner.encode(sources(2), [0, 1])
     runner.decode(StepInput(np.array([9, 9], np.int32), np.array([0, MAX_LENGTH - 1], np.int32), 1))
