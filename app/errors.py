@@ -104,11 +104,14 @@ class CrossSite(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """The API key or the administrator's token is missing or wrong. `is_missing`: False only for a wrong API key."""
+    """The API key or the administrator's token is missing or wrong.
 
-    def __init__(self, message: str, *, is_missing: bool) -> None:
+    is_wrong_key: True for a wrong API key, False for a missing key and for a missing or wrong token.
+    """
+
+    def __init__(self, message: str, *, is_wrong_key: bool) -> None:
         super().__init__(message)
-        self.is_missing = is_missing
+        self.is_wrong_key = is_wrong_key
 
 
 class RetryLater(ServiceError):
@@ -120,11 +123,11 @@ class RetryLater(ServiceError):
 
 
 class Overloaded(RetryLater):
-    """The queue is full, no file can be stored, or the estimated wait passes the deadline (`is_foreseen`)."""
+    """The queue is full, no file can be stored, or the estimated wait passes the deadline (`would_be_late`)."""
 
-    def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, would_be_late: bool = False) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
-        self.is_foreseen = is_foreseen
+        self.would_be_late = would_be_late
 
 
 class QuotaExceeded(RetryLater):

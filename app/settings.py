@@ -249,9 +249,7 @@ class Settings(BaseSettings):
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds for which a translated file is kept")
     file_timeout_s: float = Field(
-        600.0,
-        gt=0,
-        description="seconds for a file from its upload; /v2/document counts anew when translation begins",
+        600.0, gt=0, description="seconds per file from upload; /v2/document counts anew from translation on"
     )
     file_memory_bytes: int = Field(
         256_000_000, ge=100_000_000, description="bytes of memory that reading or writing one file may take"
@@ -272,9 +270,7 @@ class Settings(BaseSettings):
         None,
         description="token for the routes below /admin, of at least 16 characters; unset: the routes do not exist",
     )
-    admin_token_file: Path | None = Field(
-        None, description="file that holds the token for the routes below /admin"
-    )
+    admin_token_file: Path | None = Field(None, description="file that holds the token for /admin")
     cors_origins: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "

@@ -1,9 +1,9 @@
 """Compare two replicas on a Ray cluster of this machine with one server of two workers.
 
 Compares the throughput, and the latency of one request at a time. The server and the cluster run at the same time. Each
-is idle while the other one is measured. Passes of both alternate.
-Each pass of Ray is compared with the mean of the server's passes before and after it. The medians of the ratios count.
-Both use beams of 4 and no cache. Writes JSON. Needs Ray (requirements/ray.txt). Linux only.
+is idle while the other one is measured. Passes of both alternate. Each pass of Ray is compared with the mean of the
+server's passes before and after it. The medians of the ratios count. Both use beams of 4 and no cache. Writes JSON.
+Needs Ray (requirements/ray.txt). Linux only.
 
     python -m benchmarks.ray --output benchmarks/results/ray.json
 """

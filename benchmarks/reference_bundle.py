@@ -33,8 +33,8 @@ class NoReferenceError(Exception):
 def reference_bundle(bundle: Bundle, folder: Path) -> Path:
     """The path of a bundle with an fp32 variant: this bundle, or one that is written into `folder`.
 
-    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError if the export
-    fails, or if `transduce export` has no option for a part of the model.
+    The weights in a bundle are fp16. Converting them to fp32 keeps their values. Raises NoReferenceError if the fp32
+    variant cannot be exported, for example because `transduce export` has no option for a part of the model.
     """
     if "fp32" in bundle.manifest.variants:
         return bundle.path

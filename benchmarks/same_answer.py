@@ -297,7 +297,7 @@ def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Com
     bundle = load_bundle(args.bundle)
     requests = make_requests(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
     if not requests:
-        raise ValueError("every sentence of the data is too long for the model")
+        raise ValueError("the data has no sentence that fits the model")
     runner = load_runner(
         load_bundle(reference_bundle(bundle, folder)) if precision == "fp32" else bundle,
         precision=precision,

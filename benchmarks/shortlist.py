@@ -127,10 +127,9 @@ async def times(model: Model, direction: Direction, num_rounds: int) -> list[dic
 async def scores(model: Model, target: Tokenizer, direction: Direction) -> dict[str, Any]:
     """BLEU and chrF of beam 4, with the shortlist and without it.
 
-    share_equal: of the sentences whose subwords are equal with and without it. share_decoded_again: of the sentences
-    that are decoded again without the shortlist.
-
-    target: the tokenizer of targets. mean_size: the mean number of subwords that the shortlist allows a sentence.
+    target: the tokenizer of targets. In the result, share_equal is the share of the sentences whose subwords are equal
+    both times, and share_decoded_again the share that is decoded again without the shortlist. mean_size is the mean
+    number of subwords that the shortlist allows a sentence.
     """
     sources, references, table = direction.sources, direction.references, direction.table
     found: dict[str, Any] = {"num_sentences": len(sources)}

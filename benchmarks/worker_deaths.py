@@ -1,8 +1,8 @@
 """Kill a random engine worker at regular times under load, and compare all answers with answers before the kills.
 
 One server first answers all requests in a closed loop, which gives its capacity and the expected answers. Then it gets
-requests at half of its capacity, at Poisson times. Then it gets the same load while a worker is killed with SIGKILL at
-regular times. Every request must be answered, with the expected translations. Writes JSON. Linux only.
+requests at half of its capacity, at Poisson times, without kills. Then it gets the same load while a worker is killed
+with SIGKILL at regular times. Every request must be answered, with the expected translations. Writes JSON. Linux only.
 
     python -m benchmarks.worker_deaths --output benchmarks/results/worker_deaths.json
 """

@@ -10,7 +10,14 @@ from app.bundle import Bundle, load_bundle
 from app.bundle_shortlist import Shortlist
 from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists, write_shortlists
 from export.bundle_writer import file_entries, write_manifest
-from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder, sync_folder
+from export.output_folder import (
+    ExportError,
+    check_output,
+    make_readable,
+    new_folder_beside,
+    replace_folder,
+    sync_folder,
+)
 
 
 def check_copy(bundle: Bundle, output: Path) -> Path:
@@ -48,5 +55,6 @@ def write_with_shortlist(
         update = {"shortlist": entry, "files": file_entries(copy)}
         write_manifest(copy, bundle.manifest.model_copy(update=update))
         load_bundle(copy)
+        make_readable(copy)
         sync_folder(copy)
         replace_folder(copy, output)

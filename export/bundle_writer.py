@@ -41,7 +41,14 @@ from export.graph import OPSETS
 from export.model_card import Facts, render_card
 from export.names import check_names
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
-from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder, sync_folder
+from export.output_folder import (
+    ExportError,
+    check_output,
+    make_readable,
+    new_folder_beside,
+    replace_folder,
+    sync_folder,
+)
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
 from model.checkpoint import CONFIG, TARGET_TOKENIZER, WEIGHTS, CheckpointError, load_model, tokenizer_of
@@ -137,7 +144,7 @@ def write_bundle(
     An existing bundle is replaced after the new one is complete and checked. Any other folder with files is an error.
     Names and the folder are checked first. If `output` is a symbolic link, the folder to which it leads is replaced.
     on_progress: called with each stage's name before the stage begins. Raises CheckpointError, TokenizerError,
-    ExportError, BundleError, EngineFailure.
+    ExportError, LockedError, BundleError, EngineFailure.
     """
     check_request(request)
     output = check_output(output)
@@ -148,6 +155,7 @@ def write_bundle(
         _write_descriptions(folder, converted, request, on_progress=on_progress)
         on_progress("checking")
         load_bundle(folder)
+        make_readable(folder)
         sync_folder(folder)
         replace_folder(folder, output)
     return load_bundle(output)

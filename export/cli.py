@@ -123,8 +123,8 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
         "--alignment",
         type=alignment_argument,
         metavar="LAYER:HEADS",
-        help="layer and heads of the cross-attention that aligns best, from 0, such as 1:0,2 (default: all heads of "
-        "the second to last layer)",
+        help="layer and heads of the cross-attention that aligns best, counted from 0, such as 1:0,2 (default: all "
+        "heads of the second to last layer)",
     )
     add(
         "--scores",

@@ -206,8 +206,8 @@ def _ids_of_variant(
 def num_golden_rows(manifest: Manifest) -> int:
     """As many rows as MAX_CACHE_BYTES holds in fp32, but at least as many as the widest beam, and at most NUM_ROWS.
 
-    A row has the caches of both attentions. In a decoder of SSRUs a smaller state replaces the self-attention cache, but
-    it is counted as if it were as large.
+    A row has the caches of both attentions. In a decoder of SSRUs a smaller state replaces the self-attention cache. It
+    is counted as if it were as large as the cache.
     """
     sizes = manifest.dimensions
     row_bytes = 4 * 4 * sizes.num_decoder_layers * sizes.d_model * manifest.max_target_length

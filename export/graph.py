@@ -30,7 +30,8 @@ OPSETS: dict[Precision, int] = {"int8": 21, "fp16": 24, "fp32": 21}
 CONTRIB = "com.microsoft"
 NATIVE = "transduce"
 NORM_EPSILON = 1e-5
-# The uint8 value of 0. Activations are shifted to uint8, because the fast integer kernels multiply uint8 by int8.
+# The uint8 number that stands for the activation 0. Activations are shifted to uint8, because the fast integer kernels
+# multiply uint8 by int8.
 ZERO_POINT = 128
 LARGEST_UNSIGNED = 255
 
@@ -103,7 +104,7 @@ class GraphBuilder:
         return names[0]
 
     def fresh(self, name: str) -> str:
-        """A tensor name for one of several outputs of the next node. Each output needs another `name`."""
+        """A tensor name for one of several outputs of the next node. Each output needs a different `name`."""
         return f"{name}_{self._num_named}"
 
     def only_if(
@@ -203,9 +204,9 @@ class GraphBuilder:
         return normalised, total
 
     def table(self, values: Floats, ids: str, *, factor: float) -> str:
-        """Rows of a table (entries, columns) times `factor`, selected by ids (...): (..., columns).
+        """The rows of a table (entries, columns) that ids select, times `factor`.
 
-        In int8 each entry has a scale.
+        ids: of any shape. The result has one more axis, the columns. In int8 each entry of the table has a scale.
         """
         if self.precision != "int8":
             return self.op("Gather", self.scaled(values, factor), ids)
@@ -222,7 +223,7 @@ class GraphBuilder:
     def build(self, name: str, *, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
         """The graph as the bytes of an ONNX file.
 
-        Checks the graph if all weights are in it. Raises onnx.checker.ValidationError.
+        Without a weight file, checks the graph, and raises onnx.checker.ValidationError if it is not valid.
         """
         graph = helper.make_graph(
             self._nodes,

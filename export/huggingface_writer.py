@@ -60,7 +60,7 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
 def dimension_order(model: Transformer) -> Tensor:
     """The index of our dimension for each dimension of Marian, (d_model,).
 
-    Raises FormatError if the model's positions are not sines and cosines.
+    Raises FormatError if the model's positions are not Marian's sines and cosines, in halves or interleaved.
     """
     config = model.config
     own = model.embedding.positions.detach().float()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from app.bundle import MANIFEST
 from model import output_folders
+from model.file_lock import locked
 
 
 class ExportError(ValueError):
@@ -54,18 +53,34 @@ def check_output(output: Path) -> Path:
 def new_folder_beside(output: Path) -> Iterator[Path]:
     """Yield the path of a folder that the caller makes, and renames to `output`. Missing parents are made.
 
-    The path is in a hidden folder `.NAME.RANDOM` beside `output`, so two exports to one output never share it. The
-    hidden folder is removed at the end. Only a killed process leaves it.
+    The path is `.NAME.export.tmp` beside `output`. Until the block ends, a lock on `.NAME.export.lock` refuses a second
+    export to `output`. A killed export may have left `.NAME.export.tmp` and `.NAME.export.old`. They are removed first,
+    but if `output` is missing, the old folder becomes `output` again. No other program may use these names.
+
+    Raises ExportError if the parents cannot be made, and LockedError if another export has the lock.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden:
-        yield Path(hidden) / output.name
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"{output.parent} cannot be made ({error.strerror})") from error
+    with locked(_hidden(output, "lock"), output):
+        new = _hidden(output, "tmp")
+        _finish_killed(output)
+        try:
+            yield new
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def make_readable(folder: Path) -> None:
+    """Make a folder and its files readable for everyone, so that a server of another user can serve the bundle."""
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make all files readable for everyone and flush them to the disk, before the rename makes the folder visible."""
+    """Flush a folder and its files to the disk, before the rename makes the folder visible."""
     for path in [*sorted(folder.rglob("*")), folder]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -76,12 +91,12 @@ def sync_folder(folder: Path) -> None:
 def replace_folder(temporary: Path, output: Path) -> None:
     """Replace the old folder with the new one. If that fails, the old one is restored. output: no symbolic link.
 
-    If the process is killed meanwhile, the old folder is `.NAME.RANDOM.old`.
+    If the process is killed meanwhile, the old folder is `.NAME.export.old`.
     """
     if not output.exists():
         temporary.replace(output)
         return
-    old = output.with_name(f".{output.name}.{secrets.token_hex(4)}.old")
+    old = _hidden(output, "old")
     output.replace(old)
     try:
         temporary.replace(output)
@@ -89,3 +104,17 @@ def replace_folder(temporary: Path, output: Path) -> None:
         old.replace(output)
         raise
     shutil.rmtree(old)
+
+
+def _finish_killed(output: Path) -> None:
+    """Remove the folders that a killed export has left. If `output` is missing, the old folder becomes `output`."""
+    new, old = _hidden(output, "tmp"), _hidden(output, "old")
+    if old.exists() and not output.exists():
+        old.replace(output)
+    for left in (new, old):
+        if left.exists():
+            shutil.rmtree(left)
+
+
+def _hidden(output: Path, kind: str) -> Path:
+    return output.with_name(f".{output.name}.export.{kind}")

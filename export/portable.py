@@ -20,7 +20,7 @@ from model.transformer import Transformer
 
 
 class FormatError(ValueError):
-    """The model or its tokenizer cannot be exported, or the folder cannot be written. The message says why."""
+    """The model or its tokenizer cannot be exported, or the output exists. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,13 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
 
     If `output` is a symbolic link, the folder to which it leads is written. Missing parents are made. After an error,
     only these parents are left.
-    Raises ExportError as `folder_behind` does, and FormatError if `output` exists and is not an empty folder, or if a
-    file is in the place of a parent.
+    Raises ExportError as `folder_behind` does. Raises ExportError and LockedError as `new_folder_beside` does, and
+    FormatError if `output` exists and is not an empty folder.
     """
     folder = folder_behind(output)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FormatError(f"{output} exists: it is left as it is")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"{folder.parent} cannot be made ({error.strerror})") from error
     with new_folder_beside(folder) as new:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FormatError(f"{output} exists: it is left as it is")
         write(new)
         sync_folder(new)
         new.replace(folder)

@@ -78,8 +78,8 @@ def read_test_sets(
 
     A test set fits the first language pair of the manifest, whose source and target are its columns. It also fits the
     reverse of this pair, with the columns swapped. tokenizer: the tokenizer of sources.
-    Raises CorpusError for a test set that cannot be read or is empty, and TokenizerError, with the test set's name, for a
-    source that cannot be encoded.
+    Raises CorpusError for a test set that cannot be read or is empty, and TokenizerError, with the test set's name, for
+    a source that cannot be encoded.
     """
     pairs, found = manifest.language_pairs, []
     languages = pairs[0].source, pairs[0].target

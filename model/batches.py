@@ -44,7 +44,7 @@ class Position:
 
 
 def balanced_weights(counts: Int64s, temperature: float) -> NDArray[np.float64]:
-    """How often an epoch contains each pair of a domain, so that its share of the epoch is in proportion to n^(1/T).
+    """How often an epoch contains each pair of a domain, so that domains' shares are in proportion to n^(1/T).
 
     counts: (domains,) pairs n of each domain. temperature: T, at least 1. Each pair of the largest domain occurs once.
     With T = 1, every pair occurs once. As T grows, all domains approach the size of the largest. Arivazhagan et al.

@@ -93,8 +93,8 @@ def finish_writes(run: Path) -> None:
 def check_output(output: Path) -> Path:
     """The folder that `save` may write or replace. For a symbolic link, this is the folder that it leads to.
 
-    The link itself stays. Raises CheckpointError for `.` and `..`, and for a link that leads to itself. Also raises it if
-    the folder is neither new, empty nor a checkpoint without other files.
+    The link itself stays. Raises CheckpointError for `.` and `..`, and for a link that leads to itself. Also raises it
+    if the folder is neither new, empty nor a checkpoint without other files.
     """
     try:
         folder = folder_behind(output)
@@ -232,10 +232,10 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def best_folders(run: Path, count: int) -> list[Path]:
-    """The `count` checkpoints of a run with the lowest dev loss, each with its last loss before the save.
+    """The `count` checkpoints of a run with the lowest dev loss.
 
-    Checkpoints that were saved before the first measurement come last. Raises CheckpointError if a state file is
-    damaged or missing, or lacks the field `dev_loss`.
+    A checkpoint has the loss that was measured last before its save. Checkpoints without a measured loss come last.
+    Raises CheckpointError if a state file is damaged or missing, or lacks the field `dev_loss`.
     """
 
     def dev_loss(path: Path) -> float:

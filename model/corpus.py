@@ -49,8 +49,8 @@ def read_lines(path: Path) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 file (plain, .gz or .xz) without line ends, which are \n or \r\n.
 
     A byte order mark at the start is left out, and so is what follows the last intact stream of an .xz file.
-    Raises CorpusError as `check_file` does. Also raises it for a line that is not UTF-8, with its number, and for a
-    broken compressed file, with the number of the last line that was read.
+    Raises CorpusError as `check_file` does. Also raises it for a line that is not UTF-8, and for a broken compressed
+    file. The message then has the number of that line, or of the last line that was read.
     """
     number = 0
     try:

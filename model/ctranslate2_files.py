@@ -3,7 +3,7 @@
 A folder holds model.bin, a shared vocabulary, the SentencePiece models and mostly config.json. An Argos package holds
 metadata.json and sentencepiece.model, and in its folder `model` the other files. Weights of int8, int16 and half
 precision become fp32. OpenNMT's sources have no end token, unless `add_source_eos` of config.json is true. Marian's
-sources end with it, and Marian's decoder starts with zeros in place of a start token's embedding
+sources have an end token, and Marian's decoder starts with zeros in place of a start token's embedding
 (`start_from_zero_embedding`).
 """
 
@@ -51,14 +51,14 @@ CONFIG, METADATA = "config.json", "metadata.json"
 VOCABULARIES = ("shared_vocabulary.json", "shared_vocabulary.txt")
 SENTENCEPIECE, TARGET = ("sentencepiece.model", "source.spm"), "target.spm"
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
-# Properties of encoder and decoder, with their values if model.bin has none.
+# Properties of encoder and decoder, and the value of each that model.bin does not have.
 PROPERTIES = {"num_heads": 8, "activation": 0, "pre_norm": 1}
 # The last parts of the names of variables that `Files` reads, or that change nothing in this network.
 ATTRIBUTES = {
     *PROPERTIES, "scale_embeddings", "start_from_zero_embedding", "alibi", "alibi_use_positive_positions",
     "scale_alibi", "embeddings_merge", "alignment_layer", "alignment_heads",
 }  # fmt: skip
-# Those that change nothing as long as they are 0.
+# Attributes that change nothing as long as they are 0.
 FLAGS = {"multi_query", "multi_query_attention"}
 # Argos Translate's beam size, which all models get. The length penalty of Argos packages, and that of other models.
 BEAM_SIZE, ARGOS_PENALTY, PENALTY = 4, 0.2, 1.0
@@ -109,7 +109,10 @@ def read_ctranslate2(folder: Path, *, max_length: int | None = None) -> Imported
 def _is_m2m(
     config: Mapping[str, Any], vocabulary: Mapping[str, int], variables: Mapping[str, NDArray[Any]]
 ) -> bool:
-    """Whether sources and targets begin with a language's subword. Marian's target starts with zeros, not with </s>."""
+    """Whether the model is M2M-100 or NLLB: a target starts with </s>, and a piece names a language.
+
+    A target of Marian starts with zeros, whatever start token config.json names.
+    """
     starts_with_end = config.get("decoder_start_token") == EOS and not _starts_with_zeros(variables)
     of_m2m_100 = {f"__{code}__" for codes in LANGUAGES.values() for code in codes.split()}
     return starts_with_end and any(
@@ -136,7 +139,7 @@ class Files:
 
     @property
     def start(self) -> str:
-        """The token that a translation begins with. Marian has none, so it is the end token there, without effect."""
+        """The start token of a translation. For Marian, which has none, this is the end token, without effect."""
         return EOS if self.starts_with_zeros else str(self.config.get("decoder_start_token") or BOS)
 
     @property
@@ -146,7 +149,7 @@ class Files:
 
     @property
     def ends_source(self) -> bool:
-        """Whether sources end with the end token. Marian's do, but config.json need not say so."""
+        """Whether sources end with the end token. Marian's sources do, even if config.json does not say so."""
         return self.starts_with_zeros or bool(self.config.get("add_source_eos", False))
 
     def problems(self) -> list[str]:
@@ -353,8 +356,8 @@ def _state(
         return torch.from_numpy(values.copy() if is_shared else values)
 
     for name in (
-        "decoder/embeddings/weight",  # equal to the encoder's table, as the next one
-        "decoder/projection/weight",
+        "decoder/embeddings/weight",  # equal to the encoder's table
+        "decoder/projection/weight",  # equal to the encoder's table
         "encoder/position_encodings/encodings",  # equal to the decoder's
     ):
         remove(name)

@@ -1,4 +1,4 @@
-"""A lock that keeps two runs from writing the same files. The operating system frees it when its process ends.
+"""A lock that keeps two runs from writing the same files. The operating system frees it when the run's process ends.
 
 Some network file systems have no locks. There the runs go on without one.
 """
@@ -33,7 +33,7 @@ def locked(path: Path, output: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def lock(file: IO[bytes], output: Path) -> None:
+def _lock(file: IO[bytes], output: Path) -> None:
     """Lock an open file until it is closed. output: what the run writes, for the message. Raises as `locked`."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +49,7 @@ def _locked_file(path: Path, output: Path) -> IO[bytes]:
     while True:
         file = path.open("ab")
         try:
-            lock(file, output)
+            _lock(file, output)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
         except FileNotFoundError:

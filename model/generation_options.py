@@ -11,8 +11,8 @@ from typing import Any
 
 from model.huggingface_files import CONFIG, GENERATION
 
-MAX_LENGTH_PENALTY = 10.0  # of a bundle's manifest
-# The fields that both files may have, with the same meaning.
+MAX_LENGTH_PENALTY = 10.0  # the largest that a bundle's manifest may have
+# The fields that config.json and generation_config.json may both have, with the same meaning.
 IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Options that the server's search does not have, with the values that change nothing. Null also changes nothing. The
 # server's shortest translation has one token. min_length also counts the start token. min_length and min_new_tokens do
@@ -40,7 +40,7 @@ LEFT_OUT: dict[str, tuple[Any, ...]] = {
 def _field(name: str, facts: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, Any]:
     """A field's file and value, null if it is missing.
 
-    As in `transformers`, all fields are read from generation_config.json, or all from config.json if that is missing.
+    As in `transformers`, all fields are read from generation_config.json, or, without that file, from config.json.
     """
     file, fields = (GENERATION, generation) if generation else (CONFIG, facts)
     return file, fields.get(name)
@@ -94,12 +94,12 @@ def left_out_options(
 
 
 def left_out(name: str, value: Any) -> str:
-    """The note about an option of the search. name: with its file."""
+    """The note about an option of the search. name: the option and its file, as `NAME of FILE`."""
     return f"{name} is {reprlib.repr(value)}; the bundle does not have this option"
 
 
 def contradictions(facts: Mapping[str, Any], generation: Mapping[str, Any]) -> list[str]:
-    """The ids that have different values in the two files."""
+    """The ids that have different values in config.json and generation_config.json."""
     return [
         f"{name} of {CONFIG} is {facts[name]!r}, of {GENERATION} it is {generation[name]!r}"
         for name in IDS

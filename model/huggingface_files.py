@@ -25,11 +25,12 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX_SUFFIX = ".index.json"  # the suffix of the index, which names the files if the weights are in several
 SHARED, OUTPUT_TABLE = "model.shared.weight", "lm_head.weight"
 SOURCE_TABLE, TARGET_TABLE = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-# Our name of an SSRU (`model.ssru`) in a decoder layer. Hugging Face has no SSRUs. Only Marian's own files have them.
+# The name of an SSRU (`model.ssru`) in a decoder layer. Hugging Face has no SSRUs, so this name is ours.
+# `model.marian_files` gives the weights of Marian's own files Hugging Face's names, and an SSRU this name.
 SSRU = "ssru"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 # The least and the largest value of each whole number of config.json. No model that we know is near a largest value.
-# The positions of a d_model below 4 have a single frequency, and the formula for several divides by zero.
+# d_model is at least 4: a smaller one has a single frequency of positions, for which the formula divides by zero.
 _MOST_SUBWORDS = 10_000_000
 _IDS = (0, _MOST_SUBWORDS - 1)
 _RANGES = {
@@ -73,13 +74,18 @@ def _weight_paths(folder: Path) -> list[Path]:
             names = sorted({str(part) for part in parts.values()})
             for part in names:
                 if Path(part).name != part or "\\" in part or Path(part).suffix != suffix:
-                    raise ValueError(f"{index.name} names {part!r}, which is no {suffix} file beside it")
+                    raise ValueError(
+                        f"{index.name} names {part!r}; it must be the name of a {suffix} file in the same folder"
+                    )
             return [folder / part for part in names]
     return []
 
 
 def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
-    """A JSON object. is_optional: empty for a missing file. Raises OSError, and ValueError for any other content."""
+    """The JSON object in a file. is_optional: a missing file counts as an empty object.
+
+    Raises OSError, and ValueError if the content is not a JSON object.
+    """
     if is_optional and not path.is_file():
         return {}
     try:
@@ -174,10 +180,12 @@ class Tables:
     def of(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tables:
         """The names that config.json implies.
 
-        A file may have only one of the names of a shared table, whichever it is. `save_model` of Safetensors keeps
-        the alphabetically first one. If a file has several, the one that comes first in the code is the table, and
-        the others must be the same (`copies`). With `share_encoder_decoder_embeddings`, source and target may differ
-        only if the output has a table of its own.
+        Some files have only one of the names of a shared table. Any of the names is possible: `save_model` of
+        Safetensors keeps the alphabetically first. If a file has several of the names, the table is the one under the
+        name that comes first in the code below, and the tables under the other names must be the same (`copies`).
+
+        Even with `share_encoder_decoder_embeddings`, the tables of source and target can differ, but only if
+        `tie_word_embeddings` is false. The output then has a table of its own.
         """
         is_shared = facts.get("share_encoder_decoder_embeddings", True)
         is_tied = facts.get("tie_word_embeddings", True)
@@ -222,7 +230,7 @@ def weight_problems(
 ) -> list[str]:
     """The weights that are missing, have another shape than config.json says, or differ from a table that they repeat.
 
-    facts: config.json, without problems of its sizes. has_bias: whether the logits have a bias.
+    facts: a config.json for which `size_problems` returned nothing. has_bias: whether the logits have a bias.
     """
     d, d_ff = facts["d_model"], facts["encoder_ffn_dim"]
     tables = Tables.of(facts, weights)
@@ -299,9 +307,11 @@ def model_config(
         dropout=0.0,
         norm=norm,
         activation=ACTIVATIONS[facts["activation_function"]],  # type: ignore[arg-type]
-        positions="learned",  # a stored table: all sines precede all cosines, and the paper interleaves them
+        # In these models all sines come before all cosines; in the paper they alternate. So the positions are stored as
+        # a table, as learned positions are.
+        positions="learned",
         max_length=max_length,
-        output_bias=True,  # it excludes subwords that no translation contains
+        output_bias=True,  # also if the model has none: the bias masks subwords that no translation may contain
         own_source_table=own_tables[0],
         own_output_table=own_tables[1],
         decoder="ssru" if has_ssrus(facts) else "attention",
@@ -316,7 +326,10 @@ def table_state(
     source_rows: list[int],
     target_rows: list[int],
 ) -> dict[str, Tensor]:
-    """The tables of our Transformer's state. source_rows, target_rows: the foreign row of each id."""
+    """The tables of our Transformer's state.
+
+    source_rows, target_rows: for each of our ids, its row in Hugging Face's table.
+    """
     found = {"embedding.weight": weights[tables.target].float()[target_rows]}
     if config.own_source_table:
         found["embedding.source_weight"] = weights[tables.source].float()[source_rows]
@@ -326,7 +339,7 @@ def table_state(
 
 
 def layer_state(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All of our Transformer's state but the tables, their bias and the positions."""
+    """All of our Transformer's state but the tables, the output bias and the positions."""
     names = {
         f"{ours}.{part}": f"{theirs}.{part}"
         for ours, theirs in module_names(config)
@@ -357,7 +370,10 @@ def module_names(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def _layer_names(stack: str, layer: int, *, has_ssru: bool) -> list[tuple[str, str]]:
-    """Our and Hugging Face's names of a layer's modules. has_ssru: whether it has no self-attention."""
+    """Our and Hugging Face's names of a layer's modules.
+
+    has_ssru: whether the layer has an SSRU in the place of self-attention.
+    """
     ours, theirs = f"{stack}.{layer}", f"model.{stack}.layers.{layer}"
     attentions = [("self_attention", "self_attn")]
     if stack == "decoder":

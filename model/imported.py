@@ -7,7 +7,7 @@ into one new order, and rewrites the SentencePiece models in that order:
 - A piece may be in the vocabulary but not in a SentencePiece model. It is then UNUSED in that model. Such a piece is
   decoded, but no text is encoded with it.
 - A piece of a BPE model may be missing from the vocabulary, because longer pieces have replaced it wherever it
-  occurred. It is needed to merge those (Sennrich et al. 2016, section 3.2), so it is UNUSED, too.
+  occurred. The merges that make the longer pieces need it (Sennrich et al. 2016, section 3.2), so it is UNUSED, too.
 - A vocabulary without the placeholder symbols gets them with the embedding row of `<unk>`. Such a model cannot output
   `<unk>`. Of the placeholder symbols, it can output only the first, which the server replaces by a verbatim span of the
   source.
@@ -41,7 +41,7 @@ NEVER = -30_000.0
 UNUSED_SCORE = -1000.5
 # Pieces of byte fallback.
 NUM_BYTES = 256
-# The most names of a list in a message.
+# Maximum number of names of a list in a message.
 MAX_SHOWN = 10
 
 
@@ -72,9 +72,9 @@ class ImportedModel:
     a target language, such as >>deu<<. num_left_out: how many used pieces of the SentencePiece models have no row in
     the model, added up over both. beam_size, length_penalty: the defaults of the model, or of its format. Scores are
     divided by length^length_penalty. ends_source: whether sources end with the end token. languages: source and target,
-    if the files name them. language_tokens: for a model that translates between any two languages, the subword of each.
-    Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token instead.
-    shortlist: None if the model has none. notes: for the user, about options of the search that are left out.
+    if the files name them. language_tokens: for a model that translates between any two languages, the subword of each
+    language. Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token
+    instead. shortlist: None if the model has none. notes: for the user, about options of the search that are left out.
     """
 
     config: ModelConfig
@@ -223,7 +223,7 @@ class Specials:
 def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials) -> list[int]:
     """The foreign row of each of our ids: FIRST, then `order`. A piece that the vocabulary lacks has `<unk>`'s row.
 
-    Unless it has all placeholder symbols, these have `<unk>`'s row, too.
+    Placeholder symbols have `<unk>`'s row, too, unless the vocabulary has all of them.
     """
     first = [specials.pad, specials.start, specials.end, specials.unknown]
     symbols = [
@@ -236,7 +236,7 @@ def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, set to NEVER for the pieces that no translation may contain.
 
     These are padding, start and unknown, the pieces of `merged_pieces` and `filled`, and all placeholder symbols except
-    the first. If the vocabulary has all placeholder symbols, only the pieces of these two functions are masked.
+    the first. If the vocabulary has all placeholder symbols, only `merged_pieces` and `filled` are set to NEVER.
     """
     masked = bias.clone()
     masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER

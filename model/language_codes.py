@@ -8,7 +8,8 @@ code. The codes are from the tables of ISO 639-3 and of its macrolanguages (SIL 
 
 from __future__ import annotations
 
-# Pairs of a three-letter and a two-letter code: first languages, then one member of a macrolanguage each.
+# Pairs of a three-letter and a two-letter code. In _LANGUAGES, both name the same language. In _MEMBERS, the
+# first names one member of the macrolanguage that the second names.
 _LANGUAGES = """
     afr:af aka:ak amh:am asm:as bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca ces:cs cym:cy dan:da
     deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fij:fj fin:fi fra:fr gla:gd gle:ga glg:gl

@@ -69,7 +69,8 @@ def is_m2m(folder: Path) -> bool:
 def read_m2m(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     """Read a model in Hugging Face's format.
 
-    max_length: the most subwords of a source or target; the model's own limit if it is lower, or if this is None.
+    max_length: maximum number of subwords of a source or target. The model's own limit applies if it is lower, or if
+    max_length is None.
     Raises UnusableModel.
     """
     problems = [] if (folder / CONFIG).is_file() else [f"{CONFIG} is missing"]
@@ -156,9 +157,9 @@ def _config_problems(facts: Mapping[str, Any], search: Mapping[str, Any]) -> lis
 def fairseq_positions(max_length: int, d_model: int, *, padding: int) -> Tensor:
     """Sines in the first half of a row, cosines in the second: (max_length, d_model), fp32.
 
-    padding: the id of the padding token, which is also the position before that of the first token.
-    The lowest frequency is 1 / 10000; that of Vaswani et al. is higher. The numbers are rounded to fp32 at each step,
-    as in fairseq and `transformers`.
+    padding: the id of the padding token. The first token has position padding + 1.
+    The lowest frequency is 1 / 10000; the lowest of Vaswani et al. is higher. The numbers are rounded to fp32 at each
+    step, as in fairseq and `transformers`.
     """
     half = d_model // 2
     exponents = torch.arange(half, dtype=torch.int64).float() * -(math.log(10000) / (half - 1))

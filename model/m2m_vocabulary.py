@@ -37,7 +37,7 @@ LANGUAGES = {
 }
 # Rows without a piece at the end of M2M-100's embedding, if tokenizer_config.json does not say how many.
 NUM_MADE_UP = 8
-# Pieces of the SentencePiece model that are not numbered in its order: unknown, start, end.
+# Number of pieces at the start of the SentencePiece model whose ids do not follow its order: unknown, start, end.
 NUM_SPECIAL = 3
 NLLB_LANGUAGE = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
 M2M_TOKENIZERS, NLLB_TOKENIZERS = ("M2M100Tokenizer",), ("NllbTokenizer", "NllbTokenizerFast")
@@ -47,7 +47,7 @@ M2M_TOKENIZERS, NLLB_TOKENIZERS = ("M2M100Tokenizer",), ("NllbTokenizer", "NllbT
 class Vocabulary:
     """The vocabulary of M2M-100 or NLLB.
 
-    pieces: the ids that the files give. vocab_size: by config.json, not compared with the weights. languages:
+    pieces: the id of each piece, by the files. vocab_size: by config.json, not compared with the weights. languages:
     the piece of each language, by BCP 47 tag. proto: the SentencePiece model. tag_follows_source: whether the
     language's piece ends a source, as in NLLB's first releases.
     """
@@ -70,7 +70,7 @@ class Vocabulary:
 def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary | None, list[str]]:
     """Return the vocabulary, or None and the problems. facts: config.json, or {} for one that is missing or damaged.
 
-    Without a vocab_size in `facts` there is no vocabulary. This problem of config.json is not among those returned.
+    Without a vocab_size in `facts` there is no vocabulary. The returned problems do not name this one.
     """
     problems = [] if (folder / SENTENCEPIECE).is_file() else [f"{SENTENCEPIECE} is missing"]
     settings: dict[str, Any] = {}

@@ -71,9 +71,9 @@ class Files:
     """The content of a folder, as Hugging Face has it.
 
     facts: config.json. search: beam size and length penalty. vocabularies: of sources and of targets; the same object
-    if the model has one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of
-    the vocabularies. is_own: whether the files are Marian's own. generation: generation_config.json, or empty.
-    notes: as of `ImportedModel`.
+    if the model has only one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids
+    of the vocabularies. is_own: whether the files are Marian's own. generation: generation_config.json, or empty.
+    notes: as in `ImportedModel`.
     """
 
     facts: Mapping[str, Any]
@@ -111,7 +111,7 @@ class Files:
 def read_marian(folder: Path, *, max_length: int | None = None) -> ImportedModel:
     """Read the files of Hugging Face (config.json, vocab.json, source.spm, target.spm, the weights), or Marian's own.
 
-    max_length: subwords of the longest source or target; None for the model's own. Raises UnusableModel.
+    max_length: subwords of the longest source or target; None for the model's own limit. Raises UnusableModel.
     """
     try:
         is_own = not (folder / CONFIG).is_file() and has_marian_files(folder)

@@ -128,7 +128,7 @@ def _part(name: str, data: NDArray[np.uint8], start: int, count: int, dtype: str
 
 
 def is_binary_model(path: Path) -> bool:
-    """Whether a file begins as a model. Raises OSError."""
+    """Whether a file begins as a binary model of Marian does. Raises OSError."""
     return _begins_with(path, FILE_VERSION)
 
 
@@ -144,8 +144,8 @@ def _begins_with(path: Path, number: int) -> bool:
 class MarianShortlist:
     """A lexical shortlist: which target subwords a source subword may become.
 
-    num_first: how many of the first target ids belong to the list of every sentence. ids: those of source subword s
-    are ids[offsets[s]:offsets[s + 1]].
+    num_first: how many of the first target ids belong to the list of every sentence. ids: target ids; those of source
+    subword s are ids[offsets[s]:offsets[s + 1]].
     """
 
     num_first: int
@@ -154,7 +154,7 @@ class MarianShortlist:
 
 
 def is_shortlist(path: Path) -> bool:
-    """Whether a file begins as a shortlist. Raises OSError."""
+    """Whether a file begins as a shortlist of Marian does. Raises OSError."""
     return _begins_with(path, SHORTLIST_MAGIC)
 
 

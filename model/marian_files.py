@@ -52,10 +52,11 @@ DECODER = "decoder.yml"
 class MarianFiles:
     """The content of a folder.
 
-    facts: the fields of config.json. search: beam size and length penalty. vocabularies: of sources and of targets, one
-    object if they are the same. The padding is a new last piece with a row of zeros, because Marian's decoder starts
-    with zeros. weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of sources and of
-    targets. shortlist: by the ids of the vocabularies; None if there is none. notes: as of `ImportedModel`.
+    facts: fields as in Hugging Face's config.json. search: beam size and length penalty. vocabularies: of sources and
+    of targets, one object if they are the same. The padding is a new last piece with a row of zeros, because Marian's
+    decoder starts with zeros. weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of
+    sources and of targets. shortlist: by the ids of the vocabularies; None if there is none. notes: as in
+    `ImportedModel`.
     """
 
     facts: dict[str, Any]
@@ -214,10 +215,10 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
 
 class _Arrays:
-    """The arrays of a file as tensors. Each one is removed when it is read.
+    """The arrays of a file as tensors. An array is removed when it is read.
 
-    A missing one raises KeyError. One without numbers, or of another number of dimensions than needed, raises
-    ValueError.
+    Raises KeyError for a missing array, and ValueError for an array without numbers, or with another number of
+    dimensions than needed.
     """
 
     def __init__(self, arrays: dict[str, Any]) -> None:
@@ -271,7 +272,7 @@ def _padded(table: Tensor) -> Tensor:
 
 
 def _weights(arrays: _Arrays, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of Hugging Face. Raises KeyError for a missing one."""
+    """The weights by the names of Hugging Face. Raises KeyError for a missing array."""
     bias = arrays.vector("decoder_ff_logit_out_b")
     weights = {"final_logits_bias": torch.cat([bias, torch.zeros(1)])[None]}
     if is_source_tied(options):
@@ -305,7 +306,7 @@ def _layer(arrays: _Arrays, stack: str, layer: int, *, has_ssru: bool) -> dict[s
 
 
 def _ssru_weights(arrays: _Arrays, theirs: str, layer: str) -> dict[str, Tensor]:
-    """The weights of an SSRU, and those of its norm. theirs: the start of their names. layer: ours."""
+    """The weights of an SSRU and its norm. theirs: the start of their names in Marian. layer: our name of the layer."""
     gate = arrays.linear(f"{layer}.{SSRU}.w_f", f"{theirs}_Wf", f"{theirs}_bf")
     norm = arrays.norm(f"{layer}.self_attn_layer_norm", f"{theirs}_ffn")
     return {f"{layer}.{SSRU}.w.weight": arrays.matrix(f"{theirs}_W"), **gate, **norm}

@@ -1,6 +1,7 @@
-"""The options of Marian: which networks are known and their sizes, and beam size and length penalty of the search.
+"""Reads Marian's options: the kind and the sizes of the network, and the beam size and length penalty of the search.
 
-Those of the network are in special:model.yml, an array beside the weights. Those of the search are in a decoder.yml.
+The options of the network are in special:model.yml, an array beside the weights. The options of the search are in a
+decoder.yml.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PREPROCESS, POSTPROCESS, TOP = (
 POST_NORM = ("", "an", "")
 # The number of positions of every Marian model of Hugging Face.
 MAX_POSITIONS = 512
-# Options that are whole numbers, and those that may also be missing.
+# Options that must be whole numbers, and options that must be whole numbers or missing.
 SIZES = ("dim-emb", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
 OPTIONAL_SIZES = ("transformer-heads-decoder", "transformer-decoder-dim-ffn")
 # The beam size and the length penalty where decoder.yml does not have them. For an .npz file: 6 and 0.0. (Marian's own
@@ -133,7 +134,7 @@ def config_facts(
 
 
 def search_options(options: Mapping[str, Any], file: str, *, is_binary: bool) -> tuple[int, float]:
-    """The beam size and the length penalty. options: those of a decoder.yml, whose name is `file`. Raises ValueError.
+    """The beam size and the length penalty. options: the content of the decoder.yml `file`. Raises ValueError.
 
     is_binary: whether the weights are in a .bin file. Marian divides a score by length^normalize.
     """

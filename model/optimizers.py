@@ -55,7 +55,7 @@ class Optimizers:
         }
 
     def can_load(self, saved: Mapping[str, Tensor]) -> bool:
-        """Whether the values that `saved` has of each parameter are those of the optimizer that updates it here."""
+        """Whether all values in `saved` come from the kind of optimiser that updates the same parameter here."""
         key_of_the_other = {torch.optim.Adam: "momentum_buffer", Muon: "exp_avg"}
         return not any(
             f"{self._names[id(parameter)]}/{key_of_the_other[type(optimizer)]}" in saved

@@ -10,8 +10,8 @@ from typing import Literal
 class TrainingOptions:
     """The options of training. A default is the paper's value if the paper has one.
 
-    max_steps: the most updates of the weights. max_time_s: seconds after which training stops even before max_steps; 0
-        is off.
+    max_steps: maximum number of updates of the weights. max_time_s: seconds after which training stops even before
+        max_steps; 0 is off.
     accumulate: batches in each update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: as in sections 5.4 and 5.3. learning_rate_factor: multiplies equation (3).
     cooldown_steps: number of last updates over which the learning rate falls linearly towards 0; 0 is off.
@@ -47,7 +47,7 @@ class TrainingOptions:
 
 # One line each, for the command line.
 HELP = {
-    "max_steps": "updates of the weights",
+    "max_steps": "maximum number of updates of the weights",
     "max_time_s": "stop after this many seconds; 0: never",
     "accumulate": "batches in each update, over all processes",
     "max_gradient_norm": "clip gradients at this norm; 0: never",

@@ -13,8 +13,8 @@ from model.scripts import is_in_script, script_of
 from model.text_cleaning import is_broken, letters_key, sorted_digits
 from model.words import letters_pattern
 
-# Characters that the longer side may have beyond max_ratio, so that short pairs pass. If it is larger, misaligned
-# single words stay. If it is smaller, translations such as "OK" and "In Ordnung" are dropped.
+# Characters that the longer side may have beyond the length that max_ratio allows, so that short pairs pass. If it is
+# larger, misaligned single words stay. If it is smaller, translations such as "OK" and "In Ordnung" are dropped.
 LENGTH_SLACK = 15
 
 
@@ -63,9 +63,9 @@ class Rules:
     """The rules for a pair. All but `is_broken` need sides that `text_cleaning.normalise` has normalised.
 
     source, target: language codes of the two sides.
-    max_characters: the most characters of either side. max_ratio: the longer side has at most max_ratio times the
-    characters of the shorter side, plus LENGTH_SLACK.
-    max_copied: largest share, 0 to 1, of the target's words that may occur in the source.
+    max_characters: maximum number of characters on either side.
+    max_ratio: the longer side has at most max_ratio times the characters of the shorter side, plus LENGTH_SLACK.
+    max_copied: largest share, 0-1, of the target's words that may also be in the source.
     checks_numbers: whether both sides must have the same digits, in any order.
     ignored: reasons for which no pair is dropped.
     """

@@ -25,7 +25,7 @@ class ParallelError(ValueError):
 class ProcessGroup:
     """The processes of one run, or a single process if `torchrun` did not start it.
 
-    rank: this process's number, from 0. size: how many there are.
+    rank: this process's number, from 0. size: the number of processes.
     """
 
     def __init__(self, device: str = "cpu") -> None:

@@ -96,8 +96,8 @@ def _pair_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         type=Path,
         metavar="FILE.spm",
-        help="the SentencePiece model of the source, and of the target if the model has no other for it (default: the "
-        "checkpoint's own, or the one of the bundle that holds it)",
+        help="the SentencePiece model of the source, and of the target unless the model has another for targets "
+        "(default: from the checkpoint, or from the bundle that holds the checkpoint)",
     )
     parser.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
     parser.add_argument(

@@ -42,7 +42,10 @@ class Preparation:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A normalised pair that no rule has dropped yet, and how often its domain's weight writes it."""
+    """A normalised pair that no rule has dropped yet.
+
+    copies: how many times the pair is written; the weight of its domain decides.
+    """
 
     pair: Pair
     copies: int
@@ -118,7 +121,7 @@ class _Chain:
             yield _Candidate(pair, self._copies(pair))
 
     def _copies(self, pair: Pair) -> int:
-        """How often the weight of the pair's domain writes it."""
+        """The number of copies of the pair, by its domain's weight."""
         weight = self._preparation.weights.get(pair.domain, 1.0)
         draw = hash64(f"{self._preparation.seed}\t{_near_hash(pair)}") / 2**64 if weight % 1 else 0.0
         return int(weight + draw)

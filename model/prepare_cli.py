@@ -55,14 +55,14 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=600,
         metavar="N",
-        help="longest side, in characters (default: %(default)s)",
+        help="maximum characters of either side (default: %(default)s)",
     )
     add(
         "--max-ratio",
         type=number_from(0),
         default=2.5,
         metavar="X",
-        help="most characters of a side: this many times the other's, plus 15 (default: %(default)s)",
+        help="maximum characters of a side: X times the other side's, plus 15 (default: %(default)s)",
     )
     add(
         "--max-copied",
@@ -86,7 +86,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=250_000,
         metavar="N",
-        help="most pairs in a file (default: %(default)s)",
+        help="maximum pairs in a file (default: %(default)s)",
     )
     add(
         "--compression", choices=("gz", "xz"), default="gz", help="xz: smaller, slower (default: %(default)s)"

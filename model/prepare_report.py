@@ -9,7 +9,7 @@ from typing import Any
 from model.corpus import Pair
 from model.pair_filter import MEANINGS, Reason
 
-# How many dropped pairs of each reason the report shows, and the most characters of their sides.
+# Maximum number of dropped pairs that the report shows for each reason, and of characters that it shows of each side.
 NUM_EXAMPLES, MAX_EXAMPLE_CHARACTERS = 5, 160
 
 

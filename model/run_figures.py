@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sacrebleu.metrics.bleu import BLEU
 
 from model.picture import Picture
-from model.training_log import LOG
+from model.training_log import FIELDS, LOG
 
 Scale = Literal["steps", "hours"]
 # The lengths of sources, in words, at which a new group begins.
@@ -95,6 +95,12 @@ def curves_picture(runs: Mapping[str, Curves], *, over: Scale = "steps") -> Pict
         if axes.lines:
             axes.legend(fontsize=8)
     return Picture(figure)
+
+
+def draw(log: Path, picture: Path) -> None:
+    """Draw losses and dev BLEU over the steps into the file `picture`. Losses of single domains are left out."""
+    points = read_curves(log).points
+    curves_picture({"": Curves({name: points[name] for name in FIELDS if name in points})}).save(picture)
 
 
 def _draw_curves(

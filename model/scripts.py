@@ -98,8 +98,8 @@ def script_of(language: str) -> str | None:
     """Return the script of a language code such as `de`, `pt-BR` or `kk-Latn`; None for an unknown one.
 
     A subtag of four letters names the script; None if _BLOCKS does not have it. Other codes have the script of their
-    language; None if _LANGUAGES does not have the language. That table has no language that is often written in two
-    scripts, and none with a script that _BLOCKS does not have.
+    language; None if _LANGUAGES does not have the language. _LANGUAGES leaves out languages that are often written in
+    two scripts, and languages whose script is not in _BLOCKS.
     """
     name, *subtags = language.lower().split("-")
     for subtag in subtags:

@@ -65,8 +65,9 @@ def _memory_of(model: Transformer, source: Sequence[int]) -> Tensor:
 def _log_probabilities(
     model: Transformer, memory: Tensor, prefixes: Sequence[Sequence[int]], num_start: int | None
 ) -> Tensor:
-    """Log-probabilities (prefixes, vocab_size) after each of equally long prefixes. memory: that of one source.
+    """Log-probabilities (prefixes, vocab_size) after each of equally long prefixes.
 
+    memory: the encoder's output for one source, (1, source_length, d_model).
     num_start: the number of start tokens, which the end token cannot directly follow. None: it can follow all tokens.
     """
     targets = torch.tensor([list(prefix) for prefix in prefixes], device=memory.device)

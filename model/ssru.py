@@ -30,9 +30,9 @@ class SSRU(nn.Module):
 def scan(f: Tensor, z: Tensor) -> Tensor:
     """c_t = f_t * c_{t-1} + (1 - f_t) * z_t along axis 1, all (batch, length, width).
 
-    A loop over time with one operation a step. The backward pass of `unbind` joins all gradients at once. That of an
-    index, `z[:, t]`, fills a tensor of the full size at each step. A scan in log2(length) passes takes longer
-    (benchmarks/results/ssru_scan.json).
+    A loop over time with one operation a step. The backward pass of `unbind` joins all gradients at once. The
+    backward pass of an index, `z[:, t]`, fills a tensor of the full size at each step. A scan in log2(length) passes
+    takes longer (benchmarks/results/ssru_scan.json).
     """
     state = torch.zeros_like(z[:, 0])
     c = []

@@ -13,8 +13,9 @@ _INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe
 _REMOVED = re.compile(f"[\\x00-\\x08\\x0e-\\x1b\\x7f-\\x84\\x86-\\x9f{_INVISIBLE}]")
 _NO_WORD_CHARACTER = re.compile(r"[\W_]+")
 _DIGIT = re.compile(r"\d")
-# The characters of the bytes 0x80 to 0xbf in Latin-1 or Windows-1252, in groups. A correct word may stand before those
-# of _PUNCTUATION, before » and before a no-break space. A correct Å, the unit, may stand before those of _AFTER_UNIT.
+# The characters that the bytes 0x80 to 0xbf are in Latin-1 or Windows-1252, in groups. A correct word that ends in Ã,
+# for example, may stand before one of _PUNCTUATION, before » and before a no-break space. A correct Å, the unit, may
+# stand before one of _AFTER_UNIT.
 _PUNCTUATION = "\u2013\u2014\u2018\u2019\u201c\u201d\u2022\u2026\u2039\u203a"
 _AFTER_UNIT = "\u00b0-\u00b3\u00b7\u00b9"
 _OTHERS = (
@@ -26,8 +27,8 @@ _ANY = f"{_OTHERS}{_AFTER_UNIT}{_PUNCTUATION}\u00a0\u00bb"
 # alternative looks back at its lead byte: a search is several times faster if the pattern begins with a single class.
 _BROKEN = re.compile(
     "[ÂÃÄÅáâ\ufffd](?:(?<=\ufffd)"
-    # U+0080 to U+00FF. Those of _PUNCTUATION must have a letter after them. The exception is Ã—, which stands for ×: it
-    # must have no letter before it, because × is no part of a word.
+    # U+0080 to U+00FF. A character of _PUNCTUATION must have a letter after it. The exception is Ã—, which stands for
+    # ×: it must have no letter before it, because × is no part of a word.
     f"|(?<=[ÂÃ])(?:[{_OTHERS}{_AFTER_UNIT}]|[{_PUNCTUATION}](?<!—)(?=[^\\W\\d_]))|(?<=Â)[\u00a0»]"
     "|(?<=Ã)(?<![A-ZÀ-ÞĐ]{2}Ã)[\u00a0»]|(?<=Ã)(?<![^\\W\\d_]Ã)—"
     # U+0100 to U+017F. No correct word has a capital between a small letter and one of _ANY.
@@ -55,8 +56,8 @@ def normalise(text: str) -> str:
 def is_broken(text: str) -> bool:
     """Whether the text holds U+FFFD, or UTF-8 that was read as Latin-1 or Windows-1252.
 
-    The UTF-8 may be that of most letters from U+0080 to U+017F, of Vietnamese letters or of punctuation. That of other
-    scripts is not found. text: not normalised, because `normalise` removes control characters.
+    Such UTF-8 is found for most letters from U+0080 to U+017F, for Vietnamese letters and for punctuation, but not for
+    other scripts. text: not normalised, because `normalise` removes control characters.
     """
     return not text.isascii() and _BROKEN.search(text) is not None
 

@@ -15,8 +15,8 @@ from model.corpus import Pair, sample_pairs
 from model.imported import read_sentencepiece
 from model.output_files import write_file
 
-# The most pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller, rare
-# subwords are chance.
+# Maximum number of pairs that a vocabulary is learnt from. If larger, training takes more time and memory. If smaller,
+# rare subwords are chance.
 MAX_PAIRS = 500_000
 # SentencePiece leaves out longer sentences.
 MAX_SENTENCE_BYTES = 4192
@@ -37,7 +37,7 @@ def train_tokenizer(
     split, so that numbers are copied digit by digit. The vocabulary has all bytes. They spell characters of a target
     that the vocabulary and the source lack (`Tokenizer.encode_target`). tags: subwords that no text contains, one for
     each target language of a model that has several, such as >>de<<. Raises ValueError if SentencePiece cannot train
-    it, for example because the text is too small for the vocabulary.
+    the vocabulary, for example because the text is too small for vocab_size.
     """
     sample = sample_pairs(pairs, MAX_PAIRS)
     # The tokenizer composes text before it encodes it, so the vocabulary must have the composed letters.

@@ -32,7 +32,7 @@ CHOICES = {
     "precision": ("auto", "bf16", "fp32"),
     "patience_on": ("loss", "bleu"),
 }
-# How the options of training are parsed: those that are named here, and all others by the types of their defaults.
+# Parsers of some training options, by name. KINDS has the parsers of the others, by the type of the option's default.
 OPTION_TYPES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("max_steps", "accumulate", "warmup_steps", "evaluate_every"), positive),
     "label_smoothing": share,
@@ -107,7 +107,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens",
         type=positive,
         default=4096,
-        help="most subwords of a batch's longer side (default: 4096)",
+        help="maximum subwords on a batch's longer side (default: 4096)",
     )
     loop.add_argument(
         "--strange-share",
@@ -143,7 +143,7 @@ def _model_arguments(group: Any) -> None:
     add = group.add_argument
     add("--preset", default="small", help="tiny, small, base, fast or big (default: small)")
     add("--d-model", type=int, metavar="N", help="width of the residual stream")
-    add("--num-heads", type=int, metavar="N", help="attention heads; the number divides d-model")
+    add("--num-heads", type=int, metavar="N", help="number of attention heads, a divisor of d-model")
     add("--d-ff", type=int, metavar="N", help="width of the feed-forward networks")
     add("--num-encoder-layers", type=int, metavar="N", help="layers of the encoder")
     add("--num-decoder-layers", type=int, metavar="N", help="layers of the decoder")
@@ -282,7 +282,7 @@ def _device(name: str) -> str:
 
 
 def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
-    """A new model, or that of --start-from in its own sizes.
+    """A new model, or the model of --start-from, whose sizes stay.
 
     Raises ConfigError for impossible sizes of a new model. With --start-from, raises CheckpointError if an argument
     other than --dropout contradicts the weights, the vocabulary has another size, or the weights have an output bias.
@@ -340,7 +340,7 @@ def _check_vocabulary(start: Path, tokenizer: Path) -> None:
 
 
 def _bleu(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> Any:
-    """A function that scores a model on the first --bleu-sentences pairs of the dev loss; None for 0 pairs."""
+    """A function that scores a model on the first --bleu-sentences pairs that the dev loss uses; None for 0."""
     if args.bleu_sentences == 0:
         return None
     from itertools import islice

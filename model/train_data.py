@@ -34,8 +34,8 @@ def batches_of(
 ) -> tuple[Batches, Batches]:
     """The batches of training and of dev data. Prints on stderr how many pairs were left out, by reason.
 
-    Raises CorpusError for a file that cannot be read, text of which no pair is left, or a domain of --domain that no
-    pair has or of which none is left.
+    Raises CorpusError for a file that cannot be read, for --data or --dev if all of its pairs are left out, and for a
+    domain of --domain that has no pair, or whose pairs are all left out.
     """
     weights = dict(args.domain)
     dev_keep = dev_filter(args, config)
@@ -119,7 +119,7 @@ def domain_counts(batches: Batches) -> dict[str, int]:
 
 
 def dev_filter(args: argparse.Namespace, config: ModelConfig) -> Filter:
-    """What selects the dev pairs for the loss and for BLEU."""
+    """The filter that selects the dev pairs for the loss and for BLEU."""
     excluded = frozenset(name for name, weight in dict(args.domain).items() if weight == 0)
     return Filter(
         max_length=min(128, config.max_length), max_ratio=100.0, strange_share=0.0, excluded=excluded

@@ -26,7 +26,7 @@ from model.options import TrainingOptions
 from model.parallel import ProcessGroup
 from model.precision import resolve_precision
 from model.schedule import cooldown, cooldown_by_time, learning_rate
-from model.training_log import LOG, TrainingLog, draw, drop_rows_after
+from model.training_log import LOG, TrainingLog, drop_rows_after
 from model.transformer import Transformer, source_padding
 
 Bleu = Callable[[Transformer], float]
@@ -86,6 +86,8 @@ class Trainer:
         only ends if it has made no update. It does not evaluate then, because that can take minutes. If an evaluation
         was due, the resumed run begins with it.
         """
+        from model.run_figures import draw  # only here: it imports matplotlib
+
         started = time.monotonic() - self.elapsed_s
         self.window.started = time.monotonic() - self.window.elapsed_s
         stream = self.batches.since(self.position)
@@ -336,7 +338,7 @@ class Trainer:
         self.best = math.inf if state["best"] is None else state["best"]
         self.last_dev_loss = math.inf if state["dev_loss"] is None else state["dev_loss"]
         self.num_worse, self.elapsed_s = state["num_worse"], state["elapsed_s"]
-        # A checkpoint of an older version has neither.
+        # A checkpoint of an older version has no window and no learning rate.
         self.window, self.rate = Window(**state.get("window", {})), state.get("learning_rate", 0.0)
 
 
@@ -362,7 +364,7 @@ def progress_line(row: Mapping[str, float], options: TrainingOptions) -> str:
 
 
 class Window:
-    """Sums since the last row of the log. elapsed_s: time of the window before it was saved and loaded."""
+    """Sums since the last row of the log. elapsed_s: seconds that the window had lasted when it was saved."""
 
     def __init__(self, plain_loss: float = 0.0, num_tokens: int = 0, elapsed_s: float = 0.0) -> None:
         self.plain_loss = torch.tensor(plain_loss, dtype=torch.float64)
@@ -380,7 +382,7 @@ class Window:
 
 
 def is_multiple(step: int, every: int) -> bool:
-    """Whether a step is one of those that are `every` updates apart. With 0, none is."""
+    """Whether a step is a multiple of `every`. No step is a multiple of 0."""
     return every > 0 and step % every == 0
 
 

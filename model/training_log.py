@@ -1,4 +1,4 @@
-"""The log of training: a CSV file, TensorBoard events, and a picture of the learning curve."""
+"""The log of training: a CSV file and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = (
 
 
 class TrainingLog:
-    """Appends rows to train.csv and to TensorBoard's events. `draw` makes curve.png from the whole CSV."""
+    """Appends rows to train.csv and to TensorBoard's events."""
 
     def __init__(self, run: Path, more_fields: Sequence[str] = (), *, is_new: bool = False) -> None:
         """more_fields: columns after FIELDS. A file that has columns keeps them. TensorBoard gets all fields.
@@ -80,11 +80,3 @@ def drop_rows_after(path: Path, step: int) -> None:
         writer = csv.DictWriter(file, fields)
         writer.writeheader()
         writer.writerows(rows)
-
-
-def draw(log: Path, picture: Path) -> None:
-    """Draw losses and dev BLEU over the steps into the file `picture`. Losses of single domains are left out."""
-    from model.run_figures import Curves, curves_picture, read_curves
-
-    points = read_curves(log).points
-    curves_picture({"": Curves({name: points[name] for name in FIELDS if name in points})}).save(picture)

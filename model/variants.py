@@ -28,7 +28,7 @@ def _token() -> re.Pattern[str]:
 def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[TextPair]:
     """Words and numbers of the source that have just one counterpart: the same token, or the lexicon's translation.
 
-    lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out, and those
+    lexicon: translations by source word, both in lower case. Tokens that occur twice on a side are left out, and tokens
     that have a counterpart in common.
     """
     target_counts = Counter(_token().findall(target))
@@ -73,8 +73,8 @@ def as_typed(source: str, target: str, random_numbers: random.Random) -> TextPai
     """Remove the final marks if both sides have them. Up to 60 % of the pairs get another case, too.
 
     35 % of the sources are lower-cased. The target keeps its case, because a source in lower case has an ordinary
-    translation. 15 % of the sources get a capital at every word. In another 10 %, the first word gets one. The target
-    of a source that gains a first capital gains one, too: "the house" is "das Haus", "The House" is "Das Haus".
+    translation. 15 % of the sources get a capital at every word. In another 10 %, only the first word gets one.
+    If a source gains a first capital, its target gains one, too: "the house" is "das Haus", "The House" is "Das Haus".
     """
     source, target = source.rstrip(), target.rstrip()
     if source[-1:] in FINAL_MARKS and target[-1:] in FINAL_MARKS:

@@ -28,13 +28,13 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 PREFIX = "TRANSDUCE_"
 settings.register_profile("repeatable", derandomize=True)
-# Hypothesis's default is repeatable where it finds a CI system.
+# Without this profile, Hypothesis would repeat its inputs wherever it finds a CI system.
 settings.register_profile("random", derandomize=False)
 settings.load_profile("repeatable" if SECONDS is None else "random")
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver is loaded. As in the Makefile: its version file exists, or `nvidia-smi` succeeds."""
+    """Whether the NVIDIA driver is loaded: its version file exists, or `nvidia-smi` succeeds, as in the Makefile."""
     if Path("/proc/driver/nvidia/version").exists():
         return True
     program = shutil.which("nvidia-smi")
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude the tests' modules from garbage collections, each of which takes half a second otherwise."""
+    """Exclude the tests' modules from garbage collections. With them, each collection takes half a second."""
     gc.disable()
     try:
         return (yield)
@@ -97,7 +97,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_ssru(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `tiny`, but the model has a decoder of SSRUs, and the bundle no fp16."""
+    """As `tiny`, but the model has a decoder of SSRUs, and the bundle has no fp16 variant."""
     from tests.export.tiny import MAX_LENGTH, random_model, write_tiny_bundle
 
     folder = tmp_path_factory.mktemp("tiny-ssru")

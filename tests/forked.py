@@ -1,7 +1,7 @@
-"""Runs a module of ours as a process that a fork server has prepared.
+"""Runs a module of this repository as a process that a fork server has prepared.
 
 The fork server of `multiprocessing` has imported what the server imports, and also what training imports if PyTorch was
-imported when it started. So a process starts one to five seconds of computing time sooner than `python -m`.
+imported when it started. So the start of a process takes one to five seconds of CPU time less than with `python -m`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
-# No module that runs as `__main__`: runpy warns if it is imported already.
+# No module here may run as `__main__`, because runpy warns if the module that it runs is imported already.
 OF_THE_SERVER = [
     "app.main",
     "app.text.detection",
@@ -52,9 +52,9 @@ def start_fork(target: Callable[..., None], *arguments: object) -> ForkServerPro
 
 
 class ForkedProcess:
-    """`python -W error -m MODULE ARGUMENTS...` in a fork, with what tests use of `subprocess.Popen` in text mode.
+    """`python -W error -m MODULE ARGUMENTS...` in a fork, with part of the interface of a text-mode `Popen`.
 
-    A warning of an import that the fork server has made is no error.
+    An import that the fork server has already made gives no warning, and so no error.
     """
 
     def __init__(

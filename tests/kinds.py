@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# Each kind is a marker of pytest. A test with several of these markers is of the first of these kinds.
+# Each kind is a marker of pytest. A test with several of these markers has the first of them as its kind.
 KINDS = ("gpu", "gpu_stub", "browser", "ray", "load", "training", "server", "native", "house_rules")
 REST = "other"
 # The kinds of tests without such a marker, by their folder in tests/.
@@ -41,9 +41,9 @@ def _kind_of_file(path: Path) -> str:
 
 
 def target_params(targets: Sequence[str]) -> list[Any]:
-    """Parameters for targets of the native operators. All but the first, the fastest, have the marker `slower_target`.
+    """Parameters for targets of the native operators. All but the first and fastest have the marker `slower_target`.
 
-    `make test-fast` leaves these out.
+    `make test-fast` leaves out tests with this marker.
     """
     return [*targets[:1], *(pytest.param(name, marks=pytest.mark.slower_target) for name in targets[1:])]
 

@@ -1,4 +1,4 @@
-"""Places go to the caller who has the fewest of them."""
+"""A free place goes to the waiting caller that has the fewest places."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class Tasks:
 
 
 def order_of(num_places: int, act: Callable[[Tasks], Awaitable[object]]) -> Sequence[str]:
+    """Return the names of all tasks in the order of their turns. act: starts tasks, and may end or cancel some."""
+
     async def run() -> Sequence[str]:
         tasks = Tasks(num_places)
         await act(tasks)

@@ -25,7 +25,7 @@ sys.exit(int(sys.argv[2]))
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the module `probe`."""
-    importlib.import_module("torch")  # so a fork server that starts now imports what training needs, too
+    importlib.import_module("torch")  # so a fork server that starts now also imports what training needs
     (tmp_path / "tmp").mkdir()
     (tmp_path / "probe.py").write_text(PROBE, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -36,7 +36,7 @@ def probe(folder: Path, *arguments: str) -> ForkedProcess:
     return ForkedProcess(["probe", *arguments], cwd=folder, env={"PROBE": "ß", "TMPDIR": str(folder / "tmp")})
 
 
-def test_arguments_folder_environment_and_exit_code(folder: Path) -> None:
+def test_the_process_has_the_arguments_folder_environment_and_exit_code(folder: Path) -> None:
     process = probe(folder, "end", "3")
     stdout, stderr = process.communicate()
     assert process.wait() == process.poll() == 3
@@ -50,7 +50,7 @@ def test_a_warning_is_an_error(folder: Path) -> None:
     assert process.wait() == 1
 
 
-def test_a_signal_ends_it(folder: Path) -> None:
+def test_a_signal_ends_the_process(folder: Path) -> None:
     process = probe(folder, "wait", "0")
     with process.stdout, process.stderr:
         assert "wait" in process.stdout.readline()

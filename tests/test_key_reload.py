@@ -1,4 +1,4 @@
-"""The watch of the file of keys."""
+"""A server watches its file of API keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_change_between_the_first_reading_and_the_watch_is_seen(
     path = tmp_path / "keys.toml"
     path.write_text("old")
 
-    async def replaced() -> int:
+    async def count_readings() -> int:
         done = asyncio.Event()
         num_readings = 0
 
@@ -37,4 +37,4 @@ def test_a_change_between_the_first_reading_and_the_watch_is_seen(
         await reload.close()
         return num_readings
 
-    assert asyncio.run(replaced()) == 1
+    assert asyncio.run(count_readings()) == 1

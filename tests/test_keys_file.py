@@ -1,4 +1,4 @@
-"""The file of API keys: what it may hold, and what is said about a bad one."""
+"""The file of API keys: what it may contain, and the error for each problem of a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def problems(folder: Path, text: str) -> list[str]:
     return [problem.removeprefix(prefix) for problem in raised.value.problems]
 
 
-def test_keys_and_limits(tmp_path: Path) -> None:
+def test_keys_and_limits_are_read(tmp_path: Path) -> None:
     sales, shop = read_keys_file(
         write(
             tmp_path,
@@ -104,7 +104,7 @@ UNKNOWN = (
         (f'[a]\nkey = "{SECRET}"\n[b]\nkey = "{SECRET}"', "[b] has a key of [a]"),
     ],
 )
-def test_a_bad_file(tmp_path: Path, text: str, problem: str) -> None:
+def test_the_problem_of_a_bad_file_is_named_without_a_key(tmp_path: Path, text: str, problem: str) -> None:
     assert problems(tmp_path, text) == [problem]
 
 
@@ -116,12 +116,12 @@ def test_a_bad_file(tmp_path: Path, text: str, problem: str) -> None:
         (f'[sales]\nkey = "{SECRET}"\n3fK9x7Qa.Zp41LmN0 = "x"', "[sales]"),
     ],
 )
-def test_a_key_with_a_dot_in_place_of_a_field(tmp_path: Path, text: str, entry: str) -> None:
-    """TOML reads it as a table and its field."""
+def test_a_key_with_a_dot_in_place_of_a_field_is_unknown(tmp_path: Path, text: str, entry: str) -> None:
+    """TOML reads `a.b = "x"` as the field `b` of a table `a`. The error must not repeat either of them."""
     assert problems(tmp_path, text) == [f"{entry} {UNKNOWN}"]
 
 
-def test_all_problems_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert len(problems(tmp_path, "[a]\nkey = 1\n[b]\nsha256 = 'x'\n[c]\nlimit = 3")) >= 3
 
 
@@ -138,7 +138,7 @@ def test_the_length_of_the_file_is_limited(tmp_path: Path) -> None:
     assert len(read_keys_file(write(tmp_path, text))) == 1
 
 
-def test_a_file_that_is_missing_or_not_text(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="FileNotFoundError"):
         read_keys_file(tmp_path / "none")
     (tmp_path / "keys").write_bytes(b"\xff")

@@ -67,7 +67,7 @@ TESTS = """
         ("engine/test_a.py", ["server", "load"], "load"),
     ],
 )
-def test_a_marker_goes_before_the_folder(path: str, markers: list[str], kind: str) -> None:
+def test_a_marker_decides_before_the_folder(path: str, markers: list[str], kind: str) -> None:
     assert kind_of(Path(path), markers) == kind
 
 
@@ -118,7 +118,7 @@ def run_pytest(folder: Path, *options: str) -> str:
 @pytest.mark.server
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
-    """Also where the tests run in other processes."""
+    """With two workers, the tests run in other processes than the one that counts them."""
     lines = run_pytest(tmp_path, "-n", str(num_workers)).splitlines()
     assert (
         "tests that ran: 0 gpu, 0 gpu_stub, 0 browser, 0 ray, 0 load, 1 training (1 skipped), 1 server, 0 native, "

@@ -36,14 +36,15 @@ def cache_bytes(bundle: Bundle, precision: Precision) -> int:
 
 
 def test_caches_on_a_gpu_count_in_full_and_with_their_staging_memory(tmp_path: Path) -> None:
-    """A row has as many columns as the graph has positions, which are more than the longest source needs."""
+    """A row has a column for each position of the graph. The graph has more positions than the longest source needs."""
     bundle = one_variant(random_model(max_length=24), "fp32", tmp_path)
     bundle.manifest = bundle.manifest.model_copy(update={"max_source_length": 8})
     _, runner, _ = load_both(bundle, num_rows=NUM_ROWS)
     blocks = runner._cuda.library.blocks
     pools = (runner._self_pool, runner._cross_pool)
     addresses = {pool.block.address for pool in pools} | {pool._staging.address for pool in pools}
-    assert len(addresses) == 3
+    assert len(addresses) == 3, "the pools share their staging memory"
+    # HostCuda allocates 256 bytes more than each block needs, to align it.
     assert cache_bytes(bundle, "fp32") == sum(len(blocks[address]) - 256 for address in addresses)
 
 

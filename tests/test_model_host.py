@@ -20,7 +20,7 @@ from app.translator.text_threads import TextThreads
 
 @pytest.mark.parametrize("num_iterations", [1, 5])
 def test_a_reload_under_way_is_refused_when_the_host_closes(num_iterations: int) -> None:
-    """The host is closed before the task of the reload has begun, and while it loads."""
+    """After one iteration, the host is closed before the reload has begun; after five, while it loads the model."""
     models: Any = SimpleNamespace(named=lambda name: name)
 
     async def load_forever(*_args: object, **_options: object) -> None:

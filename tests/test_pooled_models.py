@@ -1,4 +1,4 @@
-"""The models of a memory budget share the bytes of the sentence cache, also after a reload."""
+"""Models of a memory budget get equal shares of the sentence cache. The last reload decides the number of shares."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_model(folder: Path, name: str) -> None:
 
 
 def add_language(bundle: Path) -> None:
-    """Add a language pair to a bundle, which no longer equals the served model then."""
+    """Add a language pair to a bundle, so that it differs from the served model."""
     manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
     manifest["language_pairs"].append(manifest["language_pairs"][0] | {"target": "fr"})
     (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
@@ -71,7 +71,7 @@ def settings_of(folder: Path) -> Settings:
     )
 
 
-def test_models_loaded_after_a_reload_share_the_cache_with_the_new_ones(tmp_path: Path) -> None:
+def test_models_loaded_after_a_reload_share_the_cache_with_the_new_models(tmp_path: Path) -> None:
     add_model(tmp_path, "a")
     settings = settings_of(tmp_path)
     starter: Any = Starter()

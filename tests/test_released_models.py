@@ -50,8 +50,8 @@ class Weights:
     """Stands for the memory of a model that is loaded and then refused."""
 
 
-class Refused:
-    """Loads that fail. weights: what each had loaded."""
+class FailingLoads:
+    """Loads that fail. weights: for each load, a reference to what it had loaded."""
 
     def __init__(self) -> None:
         self.weights: list[weakref.ref[Weights]] = []
@@ -65,7 +65,7 @@ class Refused:
         return self.load(*arguments)
 
 
-def test_a_model_that_has_ended(tokenizer: Tokenizer) -> None:
+def test_a_stopped_model_is_freed(tokenizer: Tokenizer) -> None:
     async def scenario() -> None:
         with TextThreads(1) as text_threads:
             service = Service(Metrics(), GlossaryStore(None))
@@ -85,7 +85,7 @@ def test_a_model_that_has_ended(tokenizer: Tokenizer) -> None:
     asyncio.run(scenario())
 
 
-def test_a_worker_that_has_not_started() -> None:
+def test_the_runner_of_a_worker_that_has_not_started_is_freed() -> None:
     runner = FakeRunner()
     reference = weakref.ref(runner)
     worker = ThreadWorker(runner)
@@ -94,20 +94,20 @@ def test_a_worker_that_has_not_started() -> None:
     assert reference() is None
 
 
-def test_a_load_in_a_thread_that_fails() -> None:
-    refused = Refused()
+def test_the_weights_of_a_failed_load_in_a_thread_are_freed() -> None:
+    failing = FailingLoads()
 
     async def scenario() -> None:
-        future = in_daemon_thread(refused.load)
+        future = in_daemon_thread(failing.load)
         await asyncio.wait([future])
         assert isinstance(future.exception(), BundleError)
-        assert refused.weights[0]() is None
+        assert failing.weights[0]() is None
 
     asyncio.run(scenario())
 
 
-def test_a_load_of_the_pool_that_fails() -> None:
-    refused = Refused()
+def test_the_weights_of_a_failed_load_of_the_pool_are_freed() -> None:
+    failing = FailingLoads()
     listener: Any = SimpleNamespace(model_failed=lambda _model, _error: None)
 
     async def unload(_translator: Translator) -> None:
@@ -116,14 +116,14 @@ def test_a_load_of_the_pool_that_fails() -> None:
     async def scenario() -> None:
         pool = ModelPool(1, unload=unload, listener=listener)
         with pytest.raises(BundleError):
-            await pool.load(PooledModel("a", 1, refused.load_model))
-        assert refused.weights[0]() is None
+            await pool.load(PooledModel("a", 1, failing.load_model))
+        assert failing.weights[0]() is None
 
     asyncio.run(scenario())
 
 
-def test_a_reload_that_fails(tokenizer: Tokenizer) -> None:
-    refused = Refused()
+def test_the_weights_of_a_failed_reload_are_freed(tokenizer: Tokenizer) -> None:
+    failing = FailingLoads()
     models: Any = SimpleNamespace(named=lambda name: name)
 
     async def scenario() -> None:
@@ -134,16 +134,16 @@ def test_a_reload_that_fails(tokenizer: Tokenizer) -> None:
                 Settings(), service, text_threads=text_threads, loader=loader, on_death=lambda: None
             )
             host._models = models
-            host._source.load_one = refused.load_model  # type: ignore[method-assign]
+            host._source.load_one = failing.load_model  # type: ignore[method-assign]
             service.become_ready(models)
             with pytest.raises(Exception, match="refused"):
                 await host.reload_model("model")
-            assert refused.weights[0]() is None
+            assert failing.weights[0]() is None
 
     asyncio.run(scenario())
 
 
-def test_a_model_of_a_memory_budget_that_is_replaced(tmp_path: Path) -> None:
+def test_a_replaced_model_of_a_memory_budget_is_freed(tmp_path: Path) -> None:
     add_model(tmp_path, "a")
     settings = settings_of(tmp_path)
     starter: Any = Starter()

@@ -45,7 +45,7 @@ def test_variables_in_capital_or_small_letters_set_the_settings(monkeypatch: pyt
     assert settings.api_keys == {HASH, "a" * 64}
 
 
-def test_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_wins_over_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_PORT", "9000")
     assert load_settings({"port": 9001}).port == 9001
 
@@ -75,7 +75,7 @@ def test_a_variable_that_is_near_nothing_is_named_too(monkeypatch: pytest.Monkey
     assert problems() == ("TRANSDUCE_XYZZY is not a setting",)
 
 
-def test_all_problems_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_PROT", "1")
     monkeypatch.setenv("TRANSDUCE_PORT", "70000")
     monkeypatch.setenv("TRANSDUCE_READ_TIMEOUT_S", "inf")
@@ -174,7 +174,7 @@ def test_an_empty_key_of_the_client_counts_as_unset(monkeypatch: pytest.MonkeyPa
     assert not load_settings().api_keys
 
 
-def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
+def test_keys_of_the_variable_and_of_the_file_are_read_together(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f'[sales]\nsha256 = "{"b" * 64}"\n', "utf-8")
     settings = load_settings({"api_keys": HASH, "api_keys_file": file})
@@ -184,7 +184,7 @@ def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_of_the_variable_and_the_file_is_rejected(tmp_path: Path) -> None:
+def test_a_key_in_both_the_variable_and_the_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f'[sales]\nsha256 = "{HASH}"\n', "utf-8")
     with pytest.raises(SettingsError) as raised:
@@ -216,7 +216,7 @@ def make_bundle(folder: Path) -> Path:
     return folder
 
 
-def test_the_bundle_is_the_setting_else_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_setting_the_only_bundle_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.bundle_folders.__file__", str(tmp_path / "app" / "bundle_folders.py"))
     monkeypatch.chdir(tmp_path)
     assert find_bundles(load_settings({"bundle": tmp_path / "x"})) == [tmp_path / "x"]
@@ -229,7 +229,7 @@ def test_the_bundle_is_the_setting_else_the_only_one(tmp_path: Path, monkeypatch
         find_bundles(load_settings())
 
 
-def test_several_bundles_are_the_folders_and_the_folders_in_them(tmp_path: Path) -> None:
+def test_a_listed_folder_is_a_bundle_or_contains_bundles(tmp_path: Path) -> None:
     one = make_bundle(tmp_path / "one")
     inner = [make_bundle(tmp_path / "many" / name) for name in ("b", "a")]
     listed = f"{tmp_path / 'many'}, {one} ,{inner[0]}"

@@ -44,7 +44,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 class FutureEngine:
     """Returns futures and records the submitted sentences.
 
-    sizes: sentences and tokens of each reservation and of each change of one. num_reservations: those in force.
+    sizes: the sentences and tokens of each reservation and each resize. num_reservations: reservations in force.
     """
 
     def __init__(self, limits: Any) -> None:
@@ -121,7 +121,7 @@ class FutureTranslator:
 
 
 def test_large_requests_submit_one_slice_in_an_iteration_of_the_event_loop(tokenizer: Tokenizer) -> None:
-    """Submitting thousands of sentences without a pause would block the event loop for 0.1 s."""
+    """A slice has MAX_SUBMITTED sentences. Submitting thousands without a pause blocks the event loop for 0.1 s."""
 
     async def run() -> None:
         setup = FutureTranslator(tokenizer, max_sentences=300)
@@ -244,7 +244,7 @@ def test_a_request_fails_if_one_sentence_has_no_result_at_the_deadline(tokenizer
     asyncio.run(run())
 
 
-def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> None:
+def test_options_that_the_request_does_not_set_come_from_the_model(tokenizer: Tokenizer) -> None:
     setup = FutureTranslator(tokenizer)
     plain = setup.translator.options(request(), num_source_tokens=7)
     assert (plain.beam_size, plain.alpha, plain.length_penalty) == (4, 0.6, LengthPenalty.WU)

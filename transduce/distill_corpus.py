@@ -49,7 +49,8 @@ def read_sentences(
     """Yield the sentences to translate: of parallel text, then of monolingual files.
 
     data: as for `model.corpus.read_data`; its source side is translated, or its target side for back-translation.
-    texts: files for `read_monolingual`. Raises CorpusError if a file cannot be read or a line has too few or too many columns.
+    texts: files for `read_monolingual`. Raises CorpusError if a file cannot be read, or for a line with a wrong number
+    of columns.
     """
     from model.corpus import read_data
 

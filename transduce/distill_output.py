@@ -1,8 +1,8 @@
 """The output of a long run, which the same command resumes after an interruption.
 
 `OUTPUT.part` has one line for each sentence so far. The line of a sentence without a translation is empty.
-`OUTPUT.part.json` identifies the run. At the end the lines that are not empty become OUTPUT, compressed according to its
-suffix, and both files are deleted.
+`OUTPUT.part.json` identifies the run. At the end the lines that are not empty become OUTPUT, compressed according to
+its suffix, and both files are deleted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
-from model.file_lock import lock
 from transduce.errors import CommandError
+from transduce.file_lock import open_locked
 from transduce.translate_output import check_folder
 
 
@@ -45,20 +45,15 @@ class ResumableOutput:
         """Open the file, lock it against other runs, and keep the complete batches of an earlier run.
 
         Raises:
-            CommandError: the earlier run had other options.
-            LockedError: another run is writing the file now.
+            CommandError: the earlier run had other options, or another run is writing the file now.
             OSError: a file cannot be written.
         """
-        self._part.touch()
-        self._file = self._part.open("r+b")
+        self._file = open_locked(self._part, mode=0o666)
         try:
-            lock(self._file, self._part)
-            kept = self._resume_or_begin()
+            self._file.truncate(self._resume_or_begin())
         except BaseException:
             self._file.close()
             raise
-        self._file.truncate(kept)
-        self._file.seek(kept)
         return self
 
     def __exit__(
@@ -94,8 +89,8 @@ class ResumableOutput:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self._part.unlink()
         self._head.unlink()
+        self._part.unlink()  # last: the next run can then lock a new one
         return count
 
     def _resume_or_begin(self) -> int:

@@ -7,23 +7,19 @@ Only its owner may read a new journal.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from transduce.errors import CommandError
+from transduce.file_lock import open_locked
 
 VERSION = 1
 # The first bytes of every journal: its first line has sorted keys.
 BEGINNING = b'{"file": "'
-# Errors of a file system that has no locks. The run then goes on without a lock.
-NO_LOCKS = frozenset({errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
 
 
 class Journal:
@@ -33,7 +29,7 @@ class Journal:
     """
 
     def __init__(self, output: Path, data: bytes, options: Mapping[str, object]) -> None:
-        """options: JSON values on which the translations of the file `data` depend, such as its texts."""
+        """data: the input file. options: JSON values on which its translations depend, such as the languages."""
         self.path = output.with_name(output.name + ".journal")
         self._head = {"journal": VERSION, "file": _digest(data), "options": _digest(_encoded(options))}
         self.done: dict[int, str] = {}
@@ -46,7 +42,7 @@ class Journal:
 
         Raises OSError, and CommandError if the file is no journal or another run is writing it.
         """
-        self._file = self._open_locked()
+        self._file = open_locked(self.path, mode=0o600)
         try:
             kept = self._read()
             self._file.truncate(kept)
@@ -72,21 +68,6 @@ class Journal:
     def remove(self) -> None:
         """Delete the journal file."""
         self.path.unlink(missing_ok=True)
-
-    def _open_locked(self) -> IO[bytes]:
-        """Open the journal file for appending, and lock it until it is closed. Raises as `__enter__`."""
-        while True:
-            file = open(self.path, "ab", opener=_open_private)  # noqa: SIM115 - the caller closes it
-            try:
-                _lock(file, self.path)
-                if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
-                    return file
-            except FileNotFoundError:
-                pass
-            except BaseException:
-                file.close()
-                raise
-            file.close()  # the run that had the lock has removed this file
 
     def _write(self, lines: Iterable[Mapping[str, object]]) -> None:
         if self._file is None:
@@ -117,25 +98,6 @@ class Journal:
             self.done[entry["n"]] = entry["text"]
             kept += len(line) + 1
         return kept
-
-
-def _open_private(path: str, flags: int) -> int:
-    """Open the file as `open` does. A new file is readable by its owner only."""
-    return os.open(path, flags, 0o600)
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Lock an open file until it is closed. Raises OSError, and CommandError if another run has the lock.
-
-    Equal to `model.file_lock.lock`, which this command does not import, because a server is installed without `model`.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise CommandError(f"another run is writing {path}") from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
 
 
 def _digest(data: bytes) -> str:

@@ -18,5 +18,5 @@ def free_port() -> int:
 
 
 def environment_without_settings() -> dict[str, str]:
-    """Return the environment for a server that must not inherit settings. The case of their names does not matter."""
+    """Return the environment without the settings: the names that begin with PREFIX in upper or lower case."""
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.bundle import Manifest
 
-# The most language pairs that a cell of the table lists. If larger, the line of a model of many languages does not fit
-# on a screen.
+# Maximum number of language pairs that a cell of the table lists. If larger, the line of a model of many languages does
+# not fit on a screen.
 MAX_PAIRS = 12
 HEAD = ("bundle", "model", "languages", "variants", "licence", "MB")
 

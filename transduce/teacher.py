@@ -84,7 +84,7 @@ class Teacher:
         first: the number of the first text, a multiple of the batch size. A text has None if it is blank or longer than
         MAX_ITEM_CHARACTERS, or if the server refuses it as too long or invalid. At most 2 * concurrency batches are in
         memory. If the generator is closed or fails, it begins no further batch, and waits at most END_LIMIT_S until
-        running requests have ended. The caller then closes the client, which ends the others.
+        running requests have ended. The caller then closes the client, which ends the requests that still run.
 
         Raises:
             CommandError: the server cannot be reached, fails, takes too long for one text, translates with another
@@ -94,7 +94,7 @@ class Teacher:
         remaining = iter(texts)
         waiting: deque[_Task] = deque()
         tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        # The process does not wait for daemon threads at its end, as it does for those of a ThreadPoolExecutor.
+        # At its end the process does not wait for daemon threads. It would wait for threads of a ThreadPoolExecutor.
         threads = [
             Thread(target=self._work, args=(tasks,), name="teacher", daemon=True)
             for _ in range(self._concurrency)
@@ -150,7 +150,7 @@ class Teacher:
                 texts, source=self._params.source, target=self._params.target, **options
             )
         except TransduceError as error:
-            is_refused = _is_of_the_texts(error)
+            is_refused = _is_caused_by_texts(error)
             is_late = isinstance(error, TimedOut) and error.status is not None
             if len(texts) > 1 and (is_refused or is_late):
                 half = len(texts) // 2
@@ -166,7 +166,7 @@ class Teacher:
         return [each.text for each in result.translations]
 
 
-def _is_of_the_texts(error: TransduceError) -> bool:
+def _is_caused_by_texts(error: TransduceError) -> bool:
     """Whether the server refuses a request because its texts are too many, too long or invalid."""
     if not isinstance(error, RequestRefused):
         return False

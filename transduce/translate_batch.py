@@ -60,7 +60,7 @@ def translate_batch(
     params: TranslateParams,
     halves: Callable[[str], Sequence[str]],
 ) -> list[list[Part]]:
-    """The parts of each piece, in the same order. A piece has several if the server refuses it as too large.
+    """The parts of each piece, in the same order. A piece has several parts if the server refuses it as too large.
 
     halves: cuts a text in two; returns the text alone if it cannot be cut.
 

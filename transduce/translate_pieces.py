@@ -26,7 +26,10 @@ def translate_pieces(
 
 
 def cut_in_two(text: str, *, is_text: bool) -> tuple[str, ...]:
-    """Cut a text before or at its middle, as `app.files.parts` does. Markup may be cut later, or not at all."""
+    """Cut a text before or at its middle, as `app.files.parts` does.
+
+    Markup may be cut after the middle, or not at all.
+    """
     from app.files.parts import cut
 
     first = next(cut(text, (len(text) + 1) // 2, is_text=is_text))

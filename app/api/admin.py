@@ -77,7 +77,7 @@ class AdminToken:
         )
         if not hmac.compare_digest(hashlib.sha256(token).digest(), self._digest):
             raise Unauthorized(
-                "the administrator's token is needed: Authorization: Bearer <token>", is_missing=True
+                "the administrator's token is needed: Authorization: Bearer <token>", is_wrong_key=False
             )
 
 

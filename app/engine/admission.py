@@ -162,7 +162,7 @@ class Admission:
             raise Overloaded(
                 "the answer would come after the request's deadline; come back later, or allow it more time",
                 retry_after_s=_bounded(max(wait_s * DEADLINE_MARGIN - left_s, drain_s)),
-                is_foreseen=True,
+                would_be_late=True,
             )
 
 

@@ -69,7 +69,7 @@ class EngineCore:
     def run(self) -> None:
         """Step until a Stop arrives.
 
-        Raises EngineFailure after max_consecutive_failures failed forwards in a row.
+        Raises EngineFailure after max_consecutive_failures consecutive failed forwards.
         """
         while not self._is_stopped:
             if self.scheduler.has_work:

@@ -22,9 +22,9 @@ class EngineLimits:
     max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
         Larger: running rows wait longer for the encoder.
     stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
-    max_consecutive_failures: failed forwards in a row after which a worker ends. A forward counts if every sentence in
-        it fails. It does not count if its sentences are divided and tried again. If all sentences that a step encodes
-        fail, each of them counts as a failed forward.
+    max_consecutive_failures: consecutive failed forwards after which a worker ends. A forward counts if every sentence
+        in it fails. It does not count if its sentences are divided and tried again. If all sentences that a step
+        encodes fail, each of them counts as a failed forward.
     """
 
     max_pending_sentences: int = 2048

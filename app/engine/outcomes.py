@@ -34,7 +34,7 @@ class Outcomes:
         self.has_failed = False
         self._scheduler, self._batch, self._reporter = scheduler, batch, reporter
         self._max_consecutive_failures = max_consecutive_failures
-        self._num_failures = 0  # failed forwards in a row, as `EngineLimits` counts them
+        self._num_failures = 0  # consecutive failed forwards, as `EngineLimits` counts them
 
     def end(self, sequence: Sequence, outcome: SequenceResult | ServiceError) -> None:
         """End a sequence with its result or error, which the next report holds."""
@@ -65,7 +65,7 @@ class Outcomes:
         """Fail the sequences without scores after a call that decoded num_decoded sequences.
 
         If no sequence has scores, the forward counts as failed. Raises EngineFailure after max_consecutive_failures
-        failed forwards in a row.
+        consecutive failed forwards.
         """
         for sequence in invalid:
             self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)
@@ -80,7 +80,7 @@ class Outcomes:
         """Fail the sequences whose encoding failed even alone. num_encoded: how many sequences were to be encoded.
 
         If all have failed, each counts as a failed forward. Otherwise the encoder works, and the cause is in the
-        sequences that failed. Raises EngineFailure after max_consecutive_failures failed forwards in a row.
+        sequences that failed. Raises EngineFailure after max_consecutive_failures consecutive failed forwards.
         """
         errors = dict(failures)
         for sequence, error in errors.items():
@@ -92,7 +92,7 @@ class Outcomes:
     def recover(self, error: EngineFailure, stats: StepStats) -> None:
         """Restart all running sequences after a failed call. If only one sequence runs, fail it.
 
-        Raises EngineFailure after max_consecutive_failures failed forwards in a row.
+        Raises EngineFailure after max_consecutive_failures consecutive failed forwards.
         """
         running = self._scheduler.running
         self.has_failed = True
@@ -110,7 +110,7 @@ class Outcomes:
     def _count_failed_forward(self) -> None:
         """Count a forward that failed for every sequence in it.
 
-        Raises EngineFailure after max_consecutive_failures in a row.
+        Raises EngineFailure after max_consecutive_failures consecutive failed forwards.
         """
         self._num_failures += 1
         if self._num_failures >= self._max_consecutive_failures:

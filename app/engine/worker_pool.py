@@ -95,7 +95,8 @@ class WorkerPool:
         """End all workers. timeout_s: seconds that a step may still take. Then its worker is abandoned or killed.
 
         Afterwards the pool holds only workers whose step still hangs. It drops all others, so that their memory and
-        descriptors are freed at once, although the pool and its engine refer to each other.
+        descriptors are freed at once. The pool and its engine refer to each other, so Python would otherwise free them
+        only at a later garbage collection.
         """
         await self._supervisor.close()
         if self.has_worker:

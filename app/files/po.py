@@ -23,9 +23,8 @@ from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translat
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
 _STRING = re.compile(rf'"({INSIDE_QUOTES})"')
-# The escapes of neighbouring bytes, in octal or hexadecimal, or another escape.
-_ESCAPE = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+)|\\(.)")
-_BYTE = re.compile(r"\\(?:x([0-9A-Fa-f]+)|([0-7]+))")
+# A byte in octal or hexadecimal, another escape, or text without escapes.
+_PIECE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|([^\\]+)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b"} | {
     "\f": "\\f",
@@ -46,16 +45,33 @@ _TEMPLATE = "CHARSET"
 
 @dataclass
 class _String:
-    """A quoted string, perhaps over several lines: text[start:end], with its quotes. parts: the values of its lines."""
+    """A quoted string, perhaps over several lines: text[start:end], with its quotes.
+
+    parts: what its lines have between the quotes, with escapes.
+    """
 
     start: int
     end: int
     parts: list[str]
 
     @property
-    def value(self) -> str:
-        """The unescaped string."""
-        return "".join(self.parts)
+    def is_empty(self) -> bool:
+        """Whether the string has no character."""
+        return not any(self.parts)
+
+    def value(self, file: Decoded) -> str:
+        """The unescaped string. Raises FileError.
+
+        An escape in octal or hexadecimal is a byte in the file's encoding. Any bytes of a character may be escaped, and
+        a character may begin in one line and end in the next one.
+        """
+        # The escapes of a file with a byte order mark are UTF-8, even if the file is UTF-16.
+        encoding = "utf-8" if file.mark else file.encoding
+        try:
+            return b"".join(_unescaped(part, encoding) for part in self.parts).decode(encoding)
+        except UnicodeDecodeError as error:
+            line, name = last_line(file.text[: self.start]), encoding.upper()
+            raise FileError(f"line {line}: the escaped bytes of this string are not {name}") from error
 
 
 @dataclass
@@ -73,9 +89,8 @@ def read_po(data: bytes, limits: FileLimits) -> SlottedText:
     name = re.sub(_BREAK, b"", declared[1]).decode() if declared else None
     decoded = decode(data, None if name == _TEMPLATE else name)
     end = "\r\n" if "\r\n" in decoded.text else "\n"
-    # The escapes of a file with a byte order mark are UTF-8, even if the file is UTF-16.
-    entries = _Reader(decoded.text, "utf-8" if decoded.mark else decoded.encoding).entries()
-    slots = limits.bounded(slot for entry in entries for slot in _slots(entry, end))
+    entries = _Reader(decoded.text).entries()
+    slots = limits.bounded(slot for entry in entries for slot in _slots(entry, decoded, end))
     return SlottedText(decoded.text, slots, _encoder(decoded, is_template=name == _TEMPLATE))
 
 
@@ -110,12 +125,14 @@ def _encoder(decoded: Decoded, *, is_template: bool) -> Callable[[str], bytes]:
     return encode
 
 
-def _slots(entry: _Entry, end: str) -> list[Slot]:
-    """The slots of an entry. end: the file's line ending."""
-    if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
+def _slots(entry: _Entry, file: Decoded, end: str) -> list[Slot]:
+    """The slots of an entry. end: the file's line ending. Raises FileError."""
+    if entry.source is None or entry.source.is_empty:
         return []
-    single = entry.source.value
-    plural = single if entry.plural is None else entry.plural.value
+    if not all(each.is_empty for each in entry.targets.values()):
+        return []
+    single = entry.source.value(file)
+    plural = single if entry.plural is None else entry.plural.value(file)
     # In a language with a single form for all numbers, the only msgstr translates msgid_plural.
     sources = {index: plural if index > 0 or len(entry.targets) == 1 else single for index in entry.targets}
     texts = set(sources.values())  # at most two, however many forms there are
@@ -143,10 +160,8 @@ def spelled(text: str, end: str) -> str:
 class _Reader:
     """Parses the lines into entries."""
 
-    def __init__(self, text: str, encoding: str) -> None:
-        """encoding: the encoding of the bytes that escapes stand for."""
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._encoding = encoding
         self._entry = _Entry()
         self._last: _String | None = None
         self._entries: list[_Entry] = []
@@ -175,14 +190,13 @@ class _Reader:
         string = _STRING.match(line, position)
         if string is None or line[string.end() :].strip():
             raise FileError("expected a keyword and a string in quotes")
-        value = unescaped(string[1], self._encoding)
         if keyword is None:
             if self._last is None:
                 raise FileError("a string without a keyword")
-            self._last.parts.append(value)
+            self._last.parts.append(string[1])
             self._last.end = start + string.end()
             return
-        self._last = _String(start + string.start(), start + string.end(), [value])
+        self._last = _String(start + string.start(), start + string.end(), [string[1]])
         self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0, self._last)
 
     def _assign(self, keyword: str, index: int, string: _String) -> None:
@@ -203,20 +217,12 @@ class _Reader:
             self._entry.targets[index] = string
 
 
-def unescaped(text: str, encoding: str) -> str:
-    """The value of an escaped string. An escape in octal or hexadecimal is a byte in the encoding. Raises FileError."""
-
-    def meaning(match: re.Match[str]) -> str:
-        if match[2]:
-            return _ESCAPES.get(match[2], match[2])
+def _unescaped(text: str, encoding: str) -> bytes:
+    """The bytes of an escaped string."""
+    return b"".join(
         # As in gettext, only the lowest eight bits of an octal number count.
-        found = bytes(
-            int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF
-            for hexadecimal, octal in _BYTE.findall(match[1])
-        )
-        try:
-            return found.decode(encoding)
-        except UnicodeDecodeError as error:
-            raise FileError(f"the escaped bytes are not {encoding.upper()}") from error
-
-    return _ESCAPE.sub(meaning, text)
+        bytes([int(octal or hexadecimal, 8 if octal else 16) & 0xFF])
+        if octal or hexadecimal
+        else (literal or _ESCAPES.get(escaped, escaped)).encode(encoding)
+        for octal, hexadecimal, escaped, literal in _PIECE.findall(text)
+    )

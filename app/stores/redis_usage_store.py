@@ -16,12 +16,12 @@ _TIMEOUT_S = 1.0
 # The braces put all keys into one slot, so that a proxy of a cluster can run the script. The client itself knows no
 # cluster.
 _PREFIX = "{transduce-usage}"
-# Adds a batch unless it is the last one that this server has added: if the script's answer is lost, the server sends
-# the batch again. KEYS: the key under which this server's last batch is remembered, then a hash for each amount. ARGV:
-# the batch, the seconds for which it is remembered, then for each hash the field, the amount and the seconds for which
-# the hash is kept. Seconds are relative, so the clock of Redis may differ from the clocks of the servers.
+# A translation server sends a batch again if Redis's answer was lost. The script adds a batch only if its number is
+# above the last one of that server. KEYS: the key of the server's last number, then a hash for each amount. ARGV: the
+# batch's number, the seconds for which it is remembered, then for each hash the field, the amount and the seconds for
+# which the hash is kept. Seconds are relative, so the clock of Redis may differ from the clocks of the servers.
 _ADD = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+if tonumber(redis.call('GET', KEYS[1]) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
     for i = 2, #KEYS do
         redis.call('HINCRBY', KEYS[i], ARGV[3 * i - 3], ARGV[3 * i - 2])
@@ -63,8 +63,8 @@ class RedisUsageStore:
         try:
             if batch is not None:
                 lives = {count: int(ends_at(count) + KEPT_S - time_s) for count in batch.amounts}
-                # The batch is remembered as long as any of its counts is kept. Redis refuses a life of 0 seconds.
-                keys, arguments = [self._batch_key], [batch.batch_id, str(max([1, *lives.values()]))]
+                # The number is remembered as long as any count of the batch is kept. Redis refuses a life of 0 seconds.
+                keys, arguments = [self._batch_key], [str(batch.number), str(max([1, *lives.values()]))]
                 for count, amount in batch.amounts.items():
                     keys.append(_hash(count.kind, count.starts_at))
                     arguments += [count.caller, str(amount), str(lives[count])]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,9 @@ logger = logging.getLogger("app.usage")
 # Seconds from the first unsaved count until it is saved. If smaller, more writes. It must be below FRESH_S, so that the
 # requests of a busy server find the counts fresh and do not wait.
 SAVE_S = 0.5
-# Requests of keys with limits are accepted without another exchange for this many seconds from the start of the last
-# successful one. So a crash loses at most the counts of these seconds, and other servers' counts are at most this old.
+# A successful exchange counts as fresh for this many seconds from its start. While it is fresh, requests of keys with
+# limits start no other one. So a crash loses at most the counts of these seconds, and other servers' counts are at most
+# this old.
 FRESH_S = 1.0
 # Seconds that a request waits for an exchange. If smaller, a slow disk causes refusals.
 WAIT_S = 2.0
@@ -44,7 +44,8 @@ class UsageSaver:
         self._on_counts = on_counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
         self._unsaved: Counter[Count] = Counter()
-        self._batch: Batch | None = None  # being saved, or to be sent again after a failure
+        self._num_batches = 0
+        self._batch: Batch | None = None  # the last one, while it is being saved or after a failure
         self._exchange: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -112,7 +113,9 @@ class UsageSaver:
             if self._batch is None:
                 amounts = {count: amount for count, amount in self._unsaved.items() if amount}
                 self._unsaved = Counter()
-                self._batch = Batch(uuid.uuid4().hex, amounts) if amounts else None
+                if amounts:
+                    self._num_batches += 1
+                    self._batch = Batch(self._num_batches, amounts)
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._thread, self._store.exchange, self._batch, self._clock())
         except Exception as error:  # noqa: BLE001 - whatever the store raises, requests wait for its next success

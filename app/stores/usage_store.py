@@ -44,9 +44,12 @@ class Count(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Amounts to add to counts. batch_id: unique, so that a store that gets a batch twice can add it once."""
+    """Amounts to add to counts. number: a store's first batch has 1, and each next batch has the next number.
 
-    batch_id: str
+    A batch that is sent again keeps its number, so that the store can add it once.
+    """
+
+    number: int
     amounts: Mapping[Count, int]
 
 

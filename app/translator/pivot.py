@@ -1,4 +1,6 @@
-"""Translates a language pair without a model through a pivot language: one model into it, and one model out of it.
+"""Translates a language pair that no model has.
+
+One model translates the source into a pivot language. Another model translates the pivot language into the target.
 
 A text is parsed and split once, in its source language. The first model translates each segment into the pivot
 language, with all retries and repairs, so that the pivot's text has every placeholder once. That text is the source of

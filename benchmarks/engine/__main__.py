@@ -47,10 +47,10 @@ from benchmarks.machine import describe_run
 from benchmarks.serving import rounded
 from benchmarks.tagged_tokenizer import TaggedTokenizer
 
-# Stands for a model with random weights.
+# The value of --imported without FOLDER: a model with random weights.
 RANDOM = Path("-")
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
-READ_MIB = (8, 16, 32, 64, 128, 256)
+BUFFER_SIZES_MIB = (8, 16, 32, 64, 128, 256)
 FULL: dict[str, Any] = {
     "vocab_sizes": "8000,32000",
     "precisions": "int8,fp32",
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--quick",
         action="store_true",
-        help="a test run of one or two minutes: int8, one vocabulary size, two batch sizes, and two backends of "
+        help="a test run of one or two minutes: int8, one vocabulary size, two group sizes, and two backends of "
         "CTranslate2",
     )
     add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
@@ -102,7 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"vocabulary sizes of the models with random weights ({_defaults('vocab_sizes')})",
     )
     add("--precisions", help=f"precisions to compare, of int8 and fp32 ({_defaults('precisions')})")
-    add("--sizes", help=f"numbers of sentences in one group ({_defaults('sizes')})")
+    add(
+        "--sizes",
+        help=f"group sizes: numbers of sentences that an engine translates at once ({_defaults('sizes')})",
+    )
     add(
         "--num-threads",
         type=int,
@@ -119,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--case-budget",
         type=float,
         metavar="S",
-        help=f"start no third or later round of a case after S seconds ({_defaults('case_budget')})",
+        help=f"after two rounds of a case, start no further one if S seconds have passed ({_defaults('case_budget')})",
     )
     add(
         "--num-corpus",
@@ -148,7 +151,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         args.case_budget,
         is_quick=args.quick,
     )
-    machine = measure_machine(options.num_threads, READ_MIB)
+    machine = measure_machine(options.num_threads, BUFFER_SIZES_MIB)
     print_progress(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {
         "plan": asdict(options),
@@ -164,7 +167,9 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         for vocab_size in map(int, args.vocab_sizes.split(",")):
             model = random_model(args.preset, vocab_size)
             for precision in precisions_of(args):
-                prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
+                prepared = prepare(
+                    model, f"{args.preset}-{vocab_size}", [precision], folder, has_no_end_token=True
+                )
                 cases = synthetic_cases(vocab_size, sizes=sizes_of(args))
                 result["cases"] += measure_cases(prepared[0], cases, options, machine)
                 discard(prepared)
@@ -191,7 +196,7 @@ def imported_cases(
             model_folder.name,
             [precision],
             folder,
-            is_endless=True,
+            has_no_end_token=True,
             write_peer=functools.partial(imported.convert, model_folder),
         )
         rows += measure_cases(
@@ -208,24 +213,25 @@ def add_trained(
 
     Arrivals are measured in the first precision only.
     """
+    # The corpus "own" has the sentences that ship with the benchmarks. The others are those of --data.
     corpora = encoded_corpora(bundle, args)
     longest = bundle.manifest.max_target_length
     trained = trained_model(bundle)
     for number, precision in enumerate(precisions_of(args)):
-        prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
+        prepared = prepare(trained, bundle.manifest.name, [precision], folder, has_no_end_token=False)
         cases = [*real_cases(corpora["own"], longest, sizes=sizes_of(args)), *corpus_cases(corpora, longest)]
         rows = measure_cases(prepared[0], cases, options, Machine(**result["measured"]))
         result["cases"] += rows
         if args.arrivals and not number:
-            own = [row for row in rows if row["case"] == "corpus own"]
+            own_rows = [row for row in rows if row["case"] == "corpus own"]
             result["arrivals"] = search_rates(
-                prepared[0], corpora["own"], own, options, seconds=args.arrivals
+                prepared[0], corpora["own"], own_rows, options, seconds=args.arrivals
             )
         discard(prepared)
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """The option --sizes as numbers of sentences in one group, ascending as `PeerPool.search` requires."""
+    """The group sizes of the option --sizes, ascending as `PeerPool.search` requires."""
     return tuple(sorted(map(int, args.sizes.split(","))))
 
 

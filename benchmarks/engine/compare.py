@@ -30,7 +30,7 @@ Side = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """How much to measure. After case_budget_s seconds, no third or later round of a case begins."""
+    """How much to measure. Two rounds of a case always run, and no other one begins after case_budget_s seconds."""
 
     num_threads: int
     num_rows: int

@@ -79,7 +79,11 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(
-            trained_model(bundle), bundle.manifest.name, ["int8", "fp32"], Path(folder), is_endless=False
+            trained_model(bundle),
+            bundle.manifest.name,
+            ["int8", "fp32"],
+            Path(folder),
+            has_no_end_token=False,
         )
         for each in prepared:
             peer_arguments = {"model": str(each.peer), "compute_type": QUANTIZATION[each.precision]}

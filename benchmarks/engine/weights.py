@@ -51,13 +51,13 @@ def prepare(
     precisions: list[Precision],
     folder: Path,
     *,
-    is_endless: bool,
+    has_no_end_token: bool,
     write_peer: Callable[[Path, Quantization], None] | None = None,
 ) -> list[ModelPair]:
     """Write the bundle and the CTranslate2 model into `folder`, for each precision.
 
-    write_peer: writes the CTranslate2 model; None to convert `model`. is_endless: the bundle has no usable end token,
-    so all targets reach the length limit. Each engine quantises the same fp32 weights in its own way.
+    write_peer: writes the CTranslate2 model; None to convert `model`. has_no_end_token: the bundle has no usable end
+    token, so all targets reach the length limit. Each engine quantises the same fp32 weights in its own way.
     """
     weights = weights_of(model)
     found = []
@@ -68,7 +68,7 @@ def prepare(
         manifest = make_manifest(
             model.config, request, {precision: write_variant(ours, weights, precision)}, ours
         )
-        if is_endless:
+        if has_no_end_token:
             special_ids = manifest.special_ids.model_copy(update={"eos": NO_END})
             manifest = manifest.model_copy(update={"special_ids": special_ids})
         (ours / MANIFEST).write_text(manifest.model_dump_json(), "utf-8")

@@ -40,8 +40,8 @@ RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
 QUICK_RESULT = Path(__file__).resolve().parents[2] / "build" / "http_quick.json"
 # The price of this machine, in any currency. The costs scale with it.
 PRICE_PER_HOUR = 0.10
-PEERS = ("ctranslate2", "torch", "transformers")
-LIBRETRANSLATE = dict([REQUIREMENT.split("==")])
+PEER_PACKAGES = ("ctranslate2", "torch", "transformers")
+LIBRETRANSLATE_VERSION = dict([REQUIREMENT.split("==")])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--output",
         type=Path,
-        help=f"JSON file; the tables are written beside it as .md (default: {RESULT.name}, of a quick run "
-        f"{QUICK_RESULT.name} in build/)",
+        help="JSON file; the tables are written beside it as .md (default: benchmarks/results/http.json, or "
+        "build/http_quick.json with --quick)",
     )
     add("--no-libretranslate", action="store_true", help="do not install and measure LibreTranslate")
     add(
@@ -94,11 +94,12 @@ def measure_part(
         **run,
         "versions": {
             **run["versions"],
-            **{name: metadata.version(name) for name in PEERS},
-            **(LIBRETRANSLATE if context.with_libretranslate else {}),
+            **{name: metadata.version(name) for name in PEER_PACKAGES},
+            **(LIBRETRANSLATE_VERSION if context.with_libretranslate else {}),
         },
         "effort": asdict(context.effort),
         "price_per_hour": context.price_per_hour,
+        # CTranslate2's fastest settings, found by this part or an earlier one.
         "choices": choices_as_json(context.choices),
         "seconds": time.perf_counter() - started_at,
         **found,
@@ -139,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         context = context_of(args, bundle, Path(folder))
         for part in parts.values():
             if is_measured(part, args):
+                # CTranslate2's fastest settings, which the search of an earlier part found.
                 context.choices.update(read_choices(part["choices"]))
         for name in args.part or PARTS:
             if is_measured(parts.get(name), args) and not args.again:

@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 
-KEYS = {"ec": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"], "rsa": ["-newkey", "rsa:2048"]}
+# The options of openssl for each kind of key.
+KEY_OPTIONS = {
+    "ec": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"],
+    "rsa": ["-newkey", "rsa:2048"],
+}
 
 
 def make_certificate(folder: Path, name: str = "server", kind: str = "ec") -> tuple[Path, Path]:
-    """Write a certificate of 127.0.0.1 and its key. kind: one of KEYS. Returns their paths.
+    """Write a certificate of 127.0.0.1 and its key. Returns both paths. kind: "ec" or "rsa".
 
     Skips the test if openssl is not installed.
     """
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    algorithm = [*KEYS[kind], "-noenc", "-days", "2"]
+    algorithm = [*KEY_OPTIONS[kind], "-noenc", "-days", "2"]
     command = ["openssl", "req", "-x509", *algorithm, *names, "-out", str(certificate), "-keyout", str(key)]
     try:
         subprocess.run(command, check=True, capture_output=True)

@@ -29,13 +29,13 @@ def echo_command(tokenizer_path: Path) -> list[str]:
 
 @pytest.fixture
 def hang_file(tmp_path: Path) -> Path:
-    """The path of the echo server's hang_file. The file does not exist at first."""
+    """The hang_file of the echo server: while this file exists, decoder steps hang. It does not exist at first."""
     return tmp_path / "hang"
 
 
 @pytest.fixture
 def load_file(tmp_path: Path) -> Path:
-    """The path of the echo server's load_file. The file exists at first."""
+    """The load_file of the echo server: while this file exists, the model is loading. It exists at first."""
     file = tmp_path / "load"
     file.touch()
     return file

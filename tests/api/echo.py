@@ -35,13 +35,13 @@ MAX_LENGTH = 64
 class Behaviour:
     """What the echo model does.
 
-    step_s: the time of each decoder step once `is_started` is set. Earlier steps take no time.
+    step_s: seconds that each decoder step takes once `is_started` is set. Earlier steps take no time.
     hang_file: while this file exists, only as many steps return as it has bytes.
     golden_source, golden_target: the golden sentence and its translation.
     pairs: source and target of each served pair.
     name: the model's name.
-    max_target_length: the most subwords of its translations.
-    alpha, beam_size: its defaults of these options.
+    max_target_length: the maximum number of subwords of a translation.
+    alpha, beam_size: the defaults of these options for the model.
     """
 
     step_s: float = 0.0
@@ -69,7 +69,7 @@ class EchoRunner(FakeRunner):
         super().__init__(limits)
         self._behaviour = behaviour
         self._poison = poison
-        self._num_released = 0
+        self._num_returned = 0
 
     def decode(self, step: StepInput) -> StepOutput:
         if self._behaviour.is_started.is_set():
@@ -83,18 +83,18 @@ class EchoRunner(FakeRunner):
 
     def _hang(self, file: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            while file.stat().st_size <= self._num_released:
+            while file.stat().st_size <= self._num_returned:
                 time.sleep(0.01)
-            self._num_released += 1
+            self._num_returned += 1
             return
-        self._num_released = 0
+        self._num_returned = 0
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        # Of the other subwords, the later in the vocabulary are the more probable. So the further hypotheses begin with
-        # letters, which are its last pieces, and not with its first pieces, which do not occur in texts.
+        # The next subword of the source is the most probable (below). The others are more probable towards the end of
+        # the vocabulary, because its last subwords are letters, and its first subwords do not occur in texts.
         scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
-        # No hypothesis ends before the source does. Otherwise a beam search would stop at those that end early.
+        # No hypothesis ends before the source does. Otherwise a beam search would stop at hypotheses that end early.
         scores[self.limits.eos_id] = -1000.0
         scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
         return scores
@@ -129,7 +129,10 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
 
 
 def echo_models(tokenizer: Tokenizer, behaviours: Sequence[Behaviour], *, num_rows: int) -> LoadedModels:
-    """A model for each behaviour, with a detector: of all their languages, or of en and de for a single model."""
+    """A model for each behaviour, with a language detector.
+
+    The detector knows the languages of all pairs. For a single model it knows en and de.
+    """
     pairs = [pair for behaviour in behaviours for pair in behaviour.pairs]
     languages = {code for pair in pairs for code in pair} if len(behaviours) > 1 else {"en", "de"}
     models = [echo_model(tokenizer, behaviour, num_rows=num_rows) for behaviour in behaviours]

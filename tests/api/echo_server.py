@@ -72,7 +72,7 @@ def main(tokenizer_path: str, *choices: str) -> int:
 
 
 def _each(arguments: dict[str, str], name: str, behaviours: list[Behaviour], default: float) -> list[float]:
-    """The numbers of an argument, one for each behaviour."""
+    """The numbers of an argument, one for each behaviour. default: the number if the argument is missing."""
     if name not in arguments:
         return [default] * len(behaviours)
     return [float(number) for number in arguments[name].split(";")]

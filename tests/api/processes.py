@@ -18,7 +18,7 @@ def have_ended(processes: list[psutil.Process]) -> bool:
 def _has_ended(process: psutil.Process) -> bool:
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # it ended between both calls
+    except psutil.NoSuchProcess:  # it ended between the two calls
         return True
 
 

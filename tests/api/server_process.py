@@ -31,9 +31,9 @@ class ServerProcess:
     """A server process. It starts on entry, on a free port. On exit it is killed if it still runs."""
 
     def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
-        """command: the absolute path of a program, or a module of ours, which starts in a fork; then its arguments.
+        """command: the absolute path of a program, or the name of a module of ours; then the arguments.
 
-        settings: by their names in `app.settings`.
+        A module runs in a forked process. settings: by their names in `app.settings`.
         """
         self._command = list(command)
         environment = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
@@ -90,7 +90,7 @@ class ServerProcess:
         return self
 
     def client(self, **options: Any) -> httpx.Client:
-        # The client loads no certificates. Reading those of the machine takes longer than most tests.
+        # The client loads no certificates. To read the certificates of the machine takes longer than most tests take.
         return httpx.Client(
             base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=HANG_TIMEOUT_S, **options
         )

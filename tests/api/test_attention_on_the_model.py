@@ -47,7 +47,7 @@ def check_weights(source_tokens: list[dict[str, int]], tokens: list[dict[str, An
         assert max(seen)[0] in [weight for weight, span in seen if span == place]
 
 
-def test_the_sources_subwords_stand_in_the_callers_text(bundled: httpx.Client) -> None:
+def test_the_spans_of_source_subwords_refer_to_the_callers_text(bundled: httpx.Client) -> None:
     segments = segments_of(bundled, SEVERAL)
     assert len(segments) == 3
     for segment in segments:
@@ -153,7 +153,10 @@ def test_attention_without_an_alignment_is_refused(
 
 
 def test_long_sources_count_towards_the_limit(bundled: httpx.Client) -> None:
-    """The limit is 512 lists. Attention adds a list per 32 source subwords, rounded up, so two for each text here."""
+    """The limit is 512 token lists (`max_token_lists`).
+
+    Each text counts as 6 lists: itself, 3 alternatives, and 2 for attention, one per 32 source subwords, rounded up.
+    """
     sentence = "It is late and the water is cold and nobody is here"
     longer = f"{sentence} and {sentence} and {sentence}."
     num_subwords = post(bundled, "/v1/translate", text=longer)["usage"]["source_tokens"]

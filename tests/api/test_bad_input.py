@@ -22,7 +22,7 @@ def body(**changes: Any) -> bytes:
 
 
 def raw(name: str, value: str) -> bytes:
-    """A body in which one field is `value` verbatim. It may be invalid JSON."""
+    """The body of BASE with one more field, which replaces a field of this name. value: verbatim, perhaps not JSON."""
     return body()[:-1] + f', "{name}": {value}}}'.encode()
 
 
@@ -115,10 +115,10 @@ CASES = [
         invalid(f"length_penalty {value}", raw("length_penalty", value), f"length_penalty.{name}")
         for value, name in (("{}", "formula"), ('{"formula": "wu"}', "alpha"), ('{"alpha": 1}', "formula"))
     ),
-    invalid("formula", body(length_penalty={"formula": "best", "alpha": 1}), "length_penalty.formula"),
+    invalid("an unknown formula", body(length_penalty={"formula": "best", "alpha": 1}), "length_penalty.formula"),
     invalid("formula as a list", body(length_penalty={"formula": ["wu"], "alpha": 1}), "length_penalty.formula"),
-    invalid("alpha", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty.alpha"),
-    invalid("alpha and more", body(length_penalty={"formula": "wu", "alpha": 1, "x": 1}), "length_penalty"),
+    invalid("alpha as a string", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty.alpha"),
+    invalid("a field beside alpha", body(length_penalty={"formula": "wu", "alpha": 1, "x": 1}), "length_penalty"),
     invalid("auto with a stored glossary", body(source="auto", glossary={"id": "a"}), "source"),
     *(
         invalid(f"{name} {value}", raw(name, value), name)
@@ -133,9 +133,9 @@ CASES = [
     ),
     too_large("a long tag", body(format="xml", ignore_tags=["x" * 65]), "ignore_tags[0]"),
     too_large("many tags", body(format="xml", ignore_tags=["x"] * 101), "ignore_tags"),
-    invalid("tags of text", body(ignore_tags=["x"]), "ignore_tags"),
-    invalid("splitting tags of html", body(format="html", splitting_tags=["x"]), "splitting_tags"),
-    invalid("both", body(format="xml", splitting_tags=["x"], non_splitting_tags=["x"]), "splitting_tags"),
+    invalid("ignored tags in plain text", body(ignore_tags=["x"]), "ignore_tags"),
+    invalid("splitting tags in html", body(format="html", splitting_tags=["x"]), "splitting_tags"),
+    invalid("both kinds of tags", body(format="xml", splitting_tags=["x"], non_splitting_tags=["x"]), "splitting_tags"),
     *(
         invalid(f"glossary {value}", body(glossary=value), field)
         for value, field in (
@@ -148,7 +148,7 @@ CASES = [
             ({"terms": {"a\x00b": "c"}}, "glossary.terms"),
         )
     ),
-    too_large("terms", body(glossary={"terms": {f"a{i}": "b" for i in range(1001)}}), "glossary.terms"),
+    too_large("1,001 terms", body(glossary={"terms": {f"a{i}": "b" for i in range(1001)}}), "glossary.terms"),
     invalid("malformed XML", body(format="xml", text=["<a/>", "<a>"]), "text[1]"),
     invalid("an entity of XML", body(format="xml", text='<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'), "text[0]"),
     invalid("a language of 900 kB", body(source="e" * 900_000), "source"),
@@ -209,19 +209,19 @@ def test_no_answer_repeats_what_was_sent(client: httpx.Client) -> None:
         assert canary not in answer.text
 
 
-def test_chunks_without_a_length_are_counted(client: httpx.Client) -> None:
+def test_a_chunked_body_above_the_limit_is_refused(client: httpx.Client) -> None:
     answer = client.post("/v1/translate", content=(b"x" * 65_536 for _ in range(100)), headers=HEADERS)
     assert answer.status_code == 413
     check_error(answer, "payload_too_large")
 
 
-def test_a_hundred_thousand_tiny_chunks(server: ServerProcess) -> None:
+def test_a_body_of_a_hundred_thousand_tiny_chunks_is_read(server: ServerProcess) -> None:
     head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     with server.connect() as connection:
         connection.sendall(
             head + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 100_000 + b"0\r\n\r\n"
         )
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")  # a body of spaces is not JSON
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,9 @@ def test_a_hundred_thousand_tiny_chunks(server: ServerProcess) -> None:
         ("POST", "/assets/server.json", 405),
     ],
 )
-def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, status: int) -> None:
+def test_unknown_paths_and_wrong_methods_are_refused(
+    client: httpx.Client, method: str, path: str, status: int
+) -> None:
     answer = client.request(method, path)
     assert answer.status_code == status
     if method != "HEAD":
@@ -259,7 +261,7 @@ def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, 
         ("/v2/document/a", "GET, HEAD, POST"),
     ],
 )
-def test_allow_has_all_methods_of_the_path(client: httpx.Client, path: str, methods: str) -> None:
+def test_the_allow_header_has_all_methods_of_the_path(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
 
@@ -295,7 +297,7 @@ def test_a_head_request_is_recorded_as_head(server: ServerProcess, client: httpx
 
 
 @pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate", "/v2/models/echo/infer"])
-def test_every_content_encoding_counts(client: httpx.Client, path: str) -> None:
+def test_each_content_encoding_header_is_checked(client: httpx.Client, path: str) -> None:
     names = [
         ("content-type", "application/json"),
         ("content-encoding", "identity"),
@@ -323,7 +325,7 @@ def test_a_plain_request_id_is_kept(client: httpx.Client) -> None:
     assert answer.headers["x-request-id"] == answer.json()["error"]["request_id"] == "Ab-1_2.3"
 
 
-def test_every_response_has_its_headers_and_names_no_server(client: httpx.Client) -> None:
+def test_every_response_has_security_headers_and_names_no_server(client: httpx.Client) -> None:
     for answer in (client.get("/livez"), client.get("/nope"), client.post("/v1/translate", content=b"{")):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"

@@ -161,7 +161,7 @@ def test_options_that_contradict_each_other(
         *(("/v1/score", name) for name in TranslateBody.model_fields if name not in ScoreBody.model_fields),
     ],
 )
-def test_a_field_of_the_other_route(client: httpx.Client, path: str, name: str) -> None:
+def test_a_field_of_the_other_route_is_unknown(client: httpx.Client, path: str, name: str) -> None:
     base = TRANSLATE if path == "/v1/translate" else SCORE
     answer = client.post(path, json={**base, name: 1})
     check_error(answer, "invalid_request", None)
@@ -189,7 +189,7 @@ def test_a_text_that_is_too_long_for_the_model_is_not_scored(client: httpx.Clien
     check_error(answer, "source_too_long", "text[0]")
 
 
-def test_every_text_of_a_request_counts(client: httpx.Client) -> None:
+def test_the_character_limits_count_every_text_field(client: httpx.Client) -> None:
     """The server accepts 2,000 characters a text and 4,000 characters a request."""
     for path, name in (
         ("/v1/translate", "suppress"),

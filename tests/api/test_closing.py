@@ -25,11 +25,12 @@ PART_BYTES = 60_000  # of one part of a sent body; the last part also has the re
 POST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n"
 JSON = b"content-type: application/json\r\n"
 TEXT = b"content-type: text/plain\r\n"
+# Two headers of a body above the limit: the first declares the length, the second announces chunks.
 TOO_LARGE = b"content-length: 400000\r\n"
-SMALL_ENOUGH = b"transfer-encoding: chunked\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n"
 CHUNKED_BODY = b"%x\r\n%b\r\n0\r\n\r\n" % (BODY_BYTES, b" " * BODY_BYTES)
 GET = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
-GOT = 'transduce_http_requests_total{code="200",method="GET",route="/v1/models"}'
+GETS = 'transduce_http_requests_total{code="200",method="GET",route="/v1/models"}'
 SETTINGS: dict[str, object] = {"max_body_bytes": 100_000, "probe_port": 0, "read_timeout_s": 60}
 FILE_BYTES = 9_500_000
 
@@ -62,9 +63,9 @@ def head(version: bytes, headers: bytes) -> bytes:
 
 
 def answer_before_the_body(connection: socket.socket, begin: bytes, rest: bytes) -> bytes:
-    """Send a request whose rest follows when the response has begun. Returns all data until the server closes.
+    """Send `begin`, and `rest` once the response has begun. Returns all data until the server closes the connection.
 
-    The rest follows in parts, so that a reset of the connection fails the test.
+    The rest is sent in parts, so that a reset of the connection fails the test.
     """
     connection.sendall(begin)
     answer = connection.recv(1)
@@ -80,17 +81,18 @@ def answer_before_the_body(connection: socket.socket, begin: bytes, rest: bytes)
     [
         (head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE), b" " * BODY_BYTES, b"413"),
         (head(b"1.0", JSON + TOO_LARGE), b" " * BODY_BYTES, b"413"),
-        (head(b"1.1", b"connection: close\r\n" + JSON + SMALL_ENOUGH), CHUNKED_BODY, b"413"),
-        (head(b"1.1", b"connection: close\r\n" + TEXT + SMALL_ENOUGH), CHUNKED_BODY, b"415"),
+        (head(b"1.1", b"connection: close\r\n" + JSON + CHUNKED), CHUNKED_BODY, b"413"),
+        (head(b"1.1", b"connection: close\r\n" + TEXT + CHUNKED), CHUNKED_BODY, b"415"),
     ],
     ids=["too large", "too large in HTTP/1.0", "too large in chunks", "wrong type"],
 )
 def test_a_client_that_sends_its_whole_body_first_gets_the_refusal(
     server: ServerProcess, begin: bytes, rest: bytes, status: bytes
 ) -> None:
-    early = 0 if status == b"415" or TOO_LARGE in begin else 200_000  # more than the limit must have arrived
+    # A chunked body gets 413 only when more bytes than the limit have arrived.
+    num_early = 0 if status == b"415" or TOO_LARGE in begin else 200_000
     with server.connect() as connection:
-        answer = answer_before_the_body(connection, begin + rest[:early], rest[early:] + GET)
+        answer = answer_before_the_body(connection, begin + rest[:num_early], rest[num_early:] + GET)
     assert answer.split(b" ")[1] == status
     assert b"connection: close\r\n" in answer
     assert answer.endswith(b"}")
@@ -109,7 +111,7 @@ def test_in_the_drain_delay_a_client_that_sends_its_whole_body_first_gets_the_re
                 connection, head(b"1.1", JSON + TOO_LARGE), b" " * BODY_BYTES + GET
             )
         assert answer.split(b" ")[1] == b"413"
-        assert server.metric(GOT) == 0, "the application gets no request after the last one of the connection"
+        assert server.metric(GETS) == 0, "the application gets no request after the last of the connection"
 
 
 def test_a_client_without_a_key_gets_the_refusal(echo_command: list[str]) -> None:
@@ -131,8 +133,8 @@ def test_a_client_of_the_port_for_probes_gets_the_refusal(server: ServerProcess)
             pass
 
 
-def test_a_client_that_waits_for_the_end_of_the_response_sends_no_more(server: ServerProcess) -> None:
-    """The server ends its side with the response. The client has sent no body, and reads until the end."""
+def test_a_client_that_reads_to_the_end_before_its_body_gets_the_refusal(server: ServerProcess) -> None:
+    """The server closes its side of the connection after the response, so that the read of the client ends."""
     with server.connect() as connection:
         connection.settimeout(30)  # less than read_timeout_s
         connection.sendall(head(b"1.1", b"connection: close\r\nexpect: 100-continue\r\n" + JSON + TOO_LARGE))
@@ -155,7 +157,7 @@ def test_the_rest_of_a_body_has_a_time_limit(echo_command: list[str]) -> None:
     ("begin", "rest"),
     [
         (TOO_LARGE + b"\r\n", b" " * BODY_BYTES),
-        (SMALL_ENOUGH + b"\r\n" + CHUNKED_BODY[:200_000], CHUNKED_BODY[200_000:]),
+        (CHUNKED + b"\r\n" + CHUNKED_BODY[:200_000], CHUNKED_BODY[200_000:]),
     ],
     ids=["too large", "too large in chunks"],
 )
@@ -168,7 +170,7 @@ def test_with_tls_a_client_that_sends_its_whole_body_first_gets_the_refusal(
         assert answer_before_the_body(connection, begin, rest).split(b" ")[1] == b"413"
 
 
-def test_with_tls_a_client_that_waits_for_the_end_of_the_response_sends_no_more(
+def test_with_tls_a_client_that_reads_to_the_end_before_its_body_gets_the_refusal(
     tls_server: tuple[ServerProcess, ssl.SSLContext],
 ) -> None:
     server, context = tls_server
@@ -188,7 +190,7 @@ def test_with_tls_the_rest_of_a_body_has_a_time_limit(echo_command: list[str], t
         connection.sendall(head(b"1.1", b"connection: close\r\n" + JSON + TOO_LARGE))
         assert read_all(connection).startswith(b"HTTP/1.1 413 ")
         with pytest.raises(OSError, match=r"Broken pipe|reset|EOF"):  # noqa: PT012 - the loop ends with the error
-            for _ in range(200):  # 10 s at most, less than the event loop waits for the end of TLS
+            for _ in range(200):  # at most 10 s; the event loop waits longer for the end of TLS
                 connection.sendall(b" ")
                 time.sleep(0.05)
 

@@ -73,7 +73,9 @@ def receive_until(connection: socket.socket, is_enough: Callable[[bytes], bool])
         "second request",
     ],
 )
-def test_an_unfinished_request_is_closed(server: ServerProcess, begin: bytes, drip: bytes) -> None:
+def test_the_connection_of_an_unfinished_request_is_closed(
+    server: ServerProcess, begin: bytes, drip: bytes
+) -> None:
     before = server.metric("transduce_http_request_read_timeouts_total")
     started = time.monotonic()
     with server.connect() as connection:
@@ -124,7 +126,7 @@ def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
     ],
     ids=["long header", "many headers", "long path", "length and chunks", "two lengths",
-         "negative length", "no number", "bad chunk", "bare newlines", "TLS", "SSH", "HTTP/2"],
+         "negative length", "length that is no number", "bad chunk", "bare newlines", "TLS", "SSH", "HTTP/2"],
 )  # fmt: skip
 def test_invalid_http_is_refused(server: ServerProcess, sent: bytes, status: bytes) -> None:
     with server.connect() as connection:
@@ -187,7 +189,7 @@ def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None
     assert ids == [b"%d" % number for number in range(50)]
 
 
-def test_a_body_that_ends_early_runs_nothing(server: ServerProcess) -> None:
+def test_a_request_whose_body_ends_early_is_not_decoded(server: ServerProcess) -> None:
     name = 'transduce_rejected_total{reason="cancelled"}'
     before, num_cancelled = server.metric("transduce_decode_steps_total"), server.metric(name)
     with server.connect() as connection:

@@ -23,7 +23,7 @@ KEY = "correct horse"
 
 @pytest.fixture(scope="module")
 def listing(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """A server that allows two origins, OURS and one of this machine, and requires a key."""
+    """A client of a server that allows two origins, OURS and one of this machine, and requires a key."""
     keys = hashlib.sha256(KEY.encode()).hexdigest()
     settings: dict[str, object] = {"cors_origins": f"{OURS}, http://localhost:5173", "api_keys": keys}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
@@ -68,7 +68,7 @@ def test_a_listed_page_may_read_an_error(listing: httpx.Client) -> None:
     assert (unknown.status_code, unknown.headers["access-control-allow-origin"]) == (404, OURS)
 
 
-def test_another_page_may_not_read_it(listing: httpx.Client) -> None:
+def test_another_page_may_not_read_the_answer(listing: httpx.Client) -> None:
     headers = {"origin": OTHER, "authorization": f"Bearer {KEY}"}
     answer = listing.post("/v1/translate", json=BODY, headers=headers)
     assert answer.status_code == 200, (

@@ -52,7 +52,7 @@ FORMS = pytest.mark.parametrize("path", ["/translate_file", "/v2/document", "/v2
         {"origin": "null"},
         {"origin": "https://other.elsewhere.example", "sec-fetch-site": "same-site"},
     ],
-    ids=["both", "site", "origin", "null", "same site"],
+    ids=["both headers", "cross-site", "other origin", "null origin", "same site"],
 )
 def test_a_form_of_another_site_needs_a_key(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
     answer = send(http, path, headers)
@@ -99,7 +99,7 @@ def test_the_setting_for_other_origins_allows_their_forms(echo_command: list[str
 
 
 @pytest.mark.parametrize("host", [b"", b"elsewhere.example:8000", b"xelsewhere.example"])
-def test_an_origin_is_compared_whole(host: bytes) -> None:
+def test_the_whole_origin_is_compared_with_the_host(host: bytes) -> None:
     headers = {b"host": host, b"origin": b"http://elsewhere.example"}
     with pytest.raises(CrossSite):
         check_site("POST", headers, ())

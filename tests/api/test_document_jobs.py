@@ -113,7 +113,9 @@ def test_a_document_that_fails_after_its_upload_is_counted_and_logged_like_a_req
     assert events == ([] if event is None else [(event, "the-upload")])
 
 
-def test_the_memory_of_a_file_beyond_a_quota_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_file_beyond_a_quota_is_returned_to_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     is_returned = threading.Event()
     monkeypatch.setattr(document_jobs, "return_memory", is_returned.set)
     monkeypatch.setattr(document_jobs, "LARGE_BYTES", 3)

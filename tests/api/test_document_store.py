@@ -138,7 +138,10 @@ def test_a_translation_that_alone_exceeds_the_limit_is_too_large() -> None:
 
 
 class Filled:
-    """A store with documents. A document's name is its caller and a number, in capitals if it is in progress."""
+    """A store with documents. The name of a document is a letter for its caller and a number.
+
+    A capital letter means that the document is in progress.
+    """
 
     def __init__(self, max_files: int, max_kept_bytes: int) -> None:
         self.store = DocumentStore(replace(LIMITS, max_files=max_files, max_kept_bytes=max_kept_bytes))
@@ -152,7 +155,7 @@ class Filled:
 
     @property
     def left(self) -> list[str]:
-        """The names of the documents that are left. Those that are not in progress are also on disk."""
+        """The names of the documents in the store. Checks that the disk has all of them but those in progress."""
         names = [name for name, file in self.files.items() if file.file_id in self.store._files]
         folder = self.store._folder
         kept = {path.name for path in folder.path.iterdir()} if folder is not None else set()
@@ -165,7 +168,7 @@ def left_after(
 ) -> list[str]:
     """The documents that are left after one is added. before: the bytes of each document, by name.
 
-    Raises Overloaded if the store refuses the new document. It then drops none.
+    Raises Overloaded if the store refuses the new document. The store then drops no other document.
     """
 
     async def run() -> list[str]:
@@ -191,7 +194,7 @@ def left_after(
         ("a1 a2 a3 b1", "a2 a3 b1 c1"),
         ("b1 b2 a1 a2 a3", "b1 b2 a2 a3 c1"),
         ("A1 a2 A3 b1 b2", "A1 A3 b1 b2 c1"),
-        ("A1 A2 A3 b1 b2", "A1 A2 A3 b2 c1"),  # none of the first caller's is finished
+        ("A1 A2 A3 b1 b2", "A1 A2 A3 b2 c1"),  # a has no finished document
     ],
 )
 def test_a_place_is_taken_from_the_caller_who_has_the_most(before: str, left: str) -> None:
@@ -266,7 +269,7 @@ def test_bytes_are_taken_for_a_translation_that_is_longer_than_its_document(
         assert asyncio.run(run()) == left.split()
 
 
-def test_the_end_of_a_failed_document_is_not_waited_for_if_bytes_are_short() -> None:
+def test_retry_after_ignores_a_failed_document_because_it_holds_no_bytes() -> None:
     async def run() -> float:
         filled = Filled(9, 100)
         try:

@@ -24,7 +24,7 @@ HOST = "http://127.0.0.1:8000"
 
 @dataclass(frozen=True)
 class Example:
-    """A curl command and the response that the page shows after it, or None."""
+    """A curl command of the page. answer: the response that the page shows after it; None if it shows none."""
 
     path: str
     headers: dict[str, str]
@@ -64,7 +64,7 @@ def test_every_block_is_an_example_and_every_answer_has_a_command() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.path} {example.content}"[:60])
-def test_an_example(bundled: httpx.Client, example: Example) -> None:
+def test_the_server_answers_an_example_as_the_page_says(bundled: httpx.Client, example: Example) -> None:
     content = None if example.content is None else example.content.encode()
     found = bundled.request(
         "POST" if content else "GET", example.path, content=content, headers=example.headers

@@ -51,31 +51,34 @@ async def serving(
         listener.close()
 
 
-def test_with_tls_a_connection_without_a_socket_sends_nothing(tmp_path: Path) -> None:
-    """TLS takes the socket from a connection just before the connection is lost. A drain may then ask for its state."""
-    answers: list[tuple[object, bool, bool]] = []
+def test_with_tls_a_connection_without_a_socket_is_quiet(tmp_path: Path) -> None:
+    """TLS takes the socket from a connection just before the connection is lost.
 
-    class Asked(BoundedProtocol):
+    A drain may then ask for the state of the connection.
+    """
+    states: list[tuple[object, bool, bool]] = []
+
+    class StateRecorder(BoundedProtocol):
         def connection_lost(self, exc: Exception | None) -> None:
             has_socket = self.transport.get_extra_info("socket") is not None
-            answers.append((has_socket, self.is_answering(), self.is_quiet()))
+            states.append((has_socket, self.is_answering(), self.is_quiet()))
             super().connection_lost(exc)
 
     async def connect() -> None:
         table = ConnectionTable(8, 8)
         certificate, key = make_certificate(tmp_path)
-        async with serving(None, table, Asked, Tls(certificate, key).context) as port:
+        async with serving(None, table, StateRecorder, Tls(certificate, key).context) as port:
             _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(certificate))
             writer.close()
             async with asyncio.timeout(HANG_TIMEOUT_S):
-                while not answers:  # noqa: ASYNC110 - the server ends the connection
+                while not states:  # noqa: ASYNC110 - the server ends the connection
                     await asyncio.sleep(0.01)
 
     uvloop.run(connect())
-    assert answers == [(False, False, True)]
+    assert states == [(False, False, True)]
 
 
-def test_a_request_that_has_arrived_is_answered_before_its_response_begins() -> None:
+def test_a_request_counts_as_being_answered_once_its_body_has_arrived() -> None:
     async def ask() -> list[bool]:
         table, may_answer, has_begun = ConnectionTable(8, 8), asyncio.Event(), asyncio.Event()
 
@@ -86,10 +89,10 @@ def test_a_request_that_has_arrived_is_answered_before_its_response_begins() -> 
 
         async with serving(app, table) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            answers = [table.is_answering()]
+            was_answering = [table.is_answering()]
             writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
             await has_begun.wait()
-            answers.append(table.is_answering())
+            was_answering.append(table.is_answering())
             writer.write(b"}")
             async with asyncio.timeout(HANG_TIMEOUT_S):
                 while not table.is_answering():  # noqa: ASYNC110 - no event reports it
@@ -99,7 +102,7 @@ def test_a_request_that_has_arrived_is_answered_before_its_response_begins() -> 
                 while table.is_answering():  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0.01)
             writer.close()
-        return answers
+        return was_answering
 
     assert uvloop.run(ask()) == [False, False]
 
@@ -132,7 +135,7 @@ def test_a_drain_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_in_a_drain_a_client_that_sends_its_whole_body_first_gets_the_refusal(
     echo_command: list[str],
 ) -> None:
-    """The refusal comes while the server ends, and the rest of the body after it."""
+    """The server sends the refusal while it ends. The client sends the rest of the body afterwards."""
     head = b"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=q\r\n"
     part = b'--q\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
     rest = b"a " * 1_000_000

@@ -31,13 +31,13 @@ def subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
 
 def make(kind: type[ServiceError]) -> ServiceError:
     if kind is Unauthorized:
-        return Unauthorized("no", is_missing=True)
+        return Unauthorized("no", is_wrong_key=False)
     if issubclass(kind, RetryLater):
         return kind("full", retry_after_s=0.2)
     return kind("no")
 
 
-def test_the_table_has_exactly_the_errors() -> None:
+def test_the_table_has_exactly_the_concrete_errors() -> None:
     assert set(subclasses(ServiceError)) - ABSTRACT == set(ANSWERS)
 
 
@@ -51,15 +51,15 @@ def test_status_and_class_agree(kind: type[ServiceError]) -> None:
     response = error_response(make(kind), "id")
     is_callers_fault = issubclass(kind, RequestError | Unauthorized | CrossSite | Overloaded | QuotaExceeded)
     assert response.status_code == ANSWERS[kind].status
-    if ANSWERS[kind].status != 499:  # the caller has gone, which is no fault of its request
+    if ANSWERS[kind].status != 499:  # the caller has disconnected; its request has no fault
         assert is_callers_fault == (400 <= response.status_code < 500)
     assert ("retry-after" in response.headers) == issubclass(kind, RetryLater)
     assert orjson.loads(bytes(response.body))["error"]["code"] == ANSWERS[kind].code
 
 
 def test_a_wrong_key_and_a_missing_one_have_different_statuses() -> None:
-    assert answer_to(Unauthorized("", is_missing=True)).status == 401
-    assert answer_to(Unauthorized("", is_missing=False)).status == 403
+    assert answer_to(Unauthorized("", is_wrong_key=False)).status == 401
+    assert answer_to(Unauthorized("", is_wrong_key=True)).status == 403
 
 
 def test_retry_after_is_whole_seconds_and_never_zero() -> None:

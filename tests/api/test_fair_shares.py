@@ -1,4 +1,4 @@
-"""The real server with two workers. A caller's load does not block another caller, by key and by address."""
+"""The real server with two workers: the load of one caller does not block another. A caller is a key or an address."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL: dict[str, object] = {
 
 
 class Caller:
-    """Sends requests with a key, from an address, or through a proxy.
+    """Sends requests with a key, from an address, or as a proxy.
 
     statuses: the status codes of the background requests.
     """
@@ -140,12 +140,12 @@ def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None
         loud.flooding(1, SENTENCES * 4, beam_size=16, min_target_length=200),
     ):
         wait_until_pending(quiet, 32)
-        time.sleep(0.5)  # until the rows are held
+        time.sleep(0.5)  # until the loud caller has its rows
         before = quiet.finished()
         under_load = [quiet.translate(line).json()["translations"] for line in SENTENCES]
-        num_of_loud = quiet.finished() - before - len(SENTENCES)
+        num_loud_finished = quiet.finished() - before - len(SENTENCES)
     assert under_load == alone
-    assert num_of_loud <= len(SENTENCES)
+    assert num_loud_finished <= len(SENTENCES)
 
 
 def test_without_keys_each_address_has_its_share() -> None:

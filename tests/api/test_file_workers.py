@@ -70,7 +70,7 @@ def status(http: httpx.Client, handle: dict[str, str]) -> str:
 
 
 def upload(name: str, content: bytes, *, num_sent: int | None = None, path: str = "/translate_file") -> bytes:
-    """The bytes of an upload. num_sent: the number of bytes of the file in it; None for all."""
+    """The bytes of an upload, which end after `num_sent` bytes of the file. num_sent: None for the whole upload."""
     form = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
     head = (
         form % (b"source", b"en")
@@ -165,7 +165,7 @@ def test_a_document_that_is_read_for_too_long_fails(echo_command: list[str]) -> 
         wait_until(lambda: not workers(server))
 
 
-def test_a_worker_ends_with_its_caller(echo_command: list[str]) -> None:
+def test_a_worker_ends_when_its_caller_disconnects(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"file_cpu_s": 600}) as server, server.ready().client() as http:
         with socket.create_connection(("127.0.0.1", http.base_url.port)) as caller:
             caller.sendall(upload("a.md", SLOW))
@@ -202,12 +202,12 @@ def test_a_killed_server_leaves_no_worker_and_the_next_start_deletes_its_files(
         assert len(list(tmp_path.glob("transduce-files-*"))) == 2
         with ServerProcess(echo_command) as following:
             following.ready()
-            # The start keeps a folder that another server uses.
+            # The start deletes the folder of the killed server, and keeps the folder of the live server.
             assert len(list(tmp_path.glob("transduce-files-*"))) == 1
             assert http.get(url).content == b"Anna sees the river today."
 
 
-def test_a_drain_while_an_upload_is_read_is_503(echo_command: list[str]) -> None:
+def test_an_upload_that_is_read_when_a_drain_begins_gets_503(echo_command: list[str]) -> None:
     with ServerProcess(echo_command) as server:
         port = server.ready().client().base_url.port
         with socket.create_connection(("127.0.0.1", port)) as caller:
@@ -239,8 +239,8 @@ def test_a_worker_does_not_get_the_servers_settings(monkeypatch: pytest.MonkeyPa
     assert "secret" not in _environment().values()
 
 
-def test_a_worker_is_used_again_though_the_server_has_used_much_memory() -> None:
-    """A process begins with its parent's `ru_maxrss`."""
+def test_a_worker_is_used_again_although_the_server_has_used_much_memory() -> None:
+    """A worker begins with the `ru_maxrss` of the server, which must not count as memory of the worker."""
     content = b"x" * 1024 * MAX_REUSED_KIB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > len(content)
 

@@ -1,4 +1,4 @@
-"""The files of one caller do not keep out those of another one. Callers of a server without keys are addresses."""
+"""The files of one caller do not keep out the files of another caller. Without keys, each address is a caller."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_a_full_server_drops_the_oldest_file_of_the_caller_who_has_the_most(echo
         assert [many.get(url).status_code for url in urls] == [200, 200, 200]
         assert post_document(other, "a.txt", WORDS).status_code == 200
         assert [many.get(url).status_code for url in urls] == [404, 200, 200]
-        refused = post(one, "a.txt", WORDS)  # it would then have as many files as the first caller
+        refused = post(one, "a.txt", WORDS)  # `one` would have as many files as `many`
         assert (refused.status_code, [many.get(url).status_code for url in urls]) == (429, [404, 200, 200])
 
 
-class Held:
-    """Pieces of work that go on until `end_next` ends them. order: their names, in the order of their begin."""
+class HeldTasks:
+    """Tasks that run until `end_next` ends them. order: the names of the tasks, in the order in which they begin."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -94,8 +94,8 @@ class Held:
             self._ends[await self._begun.get()].set()
 
 
-async def order_of(held: Held, begin: Callable[[str], Awaitable[object]]) -> Sequence[str]:
-    """The order in which the pieces of work begin, if one runs at a time. A name's first letter is its caller."""
+async def order_of(held: HeldTasks, begin: Callable[[str], Awaitable[object]]) -> Sequence[str]:
+    """The order in which the tasks begin, if one runs at a time. The first letter of a name is its caller."""
     names = ["a1", "a2", "a3", "b1"]
     tasks = []
     for name in names:
@@ -110,7 +110,7 @@ async def order_of(held: Held, begin: Callable[[str], Awaitable[object]]) -> Seq
 @pytest.mark.parametrize("kind", ["read", "read for a request", "write"])
 def test_callers_take_turns_at_the_file_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> Sequence[str]:
-        held, jobs = Held(), DocumentJobs(cast("PlainTranslator", object()), LIMITS)
+        held, jobs = HeldTasks(), DocumentJobs(cast("PlainTranslator", object()), LIMITS)
         file_workers = jobs._workers
 
         async def answer(frame: bytes) -> FromWorker:
@@ -135,13 +135,13 @@ def test_callers_take_turns_at_the_file_workers(kind: str, monkeypatch: pytest.M
     assert asyncio.run(run()) == ["a1", "a2", "b1", "a3"]
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["with a request", "in the background"])
+@pytest.mark.parametrize("is_awaited", [True, False], ids=["with a request", "in the background"])
 def test_callers_take_turns_to_have_their_files_translated(
-    waits: bool, monkeypatch: pytest.MonkeyPatch
+    is_awaited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> Sequence[str]:
         plain = cast("PlainTranslator", SimpleNamespace(service=SimpleNamespace(metrics=Metrics())))
-        held, jobs = Held(), DocumentJobs(plain, LIMITS)
+        held, jobs = HeldTasks(), DocumentJobs(plain, LIMITS)
 
         async def read(*_: Any) -> list[object]:
             return []
@@ -152,7 +152,7 @@ def test_callers_take_turns_to_have_their_files_translated(
         async def begin(name: str) -> None:
             job = DocumentJob(b"", FileFormat.TXT, "en", "de", request_id=name, share=name[0])
             document = jobs.store.add("", name[0], name, 1)
-            if waits:
+            if is_awaited:
                 await jobs.translate(document, job)
             else:
                 spending = await Usage().begin("", 1)

@@ -15,8 +15,8 @@ from tests.api.test_file_workers import state, status
 
 MESSAGE = "files cannot be stored now (EFBIG)"
 FILE_SIZE_LIMIT = 32_768
-# WRITTEN is above the limit, so its translation cannot be written, but its upload stays in memory. UPLOADED is above
-# 1 MiB, from which an upload goes to disk.
+# An upload above 1 MiB is written to disk, so the upload of UPLOADED fails. The upload of WRITTEN stays in memory. Its
+# translation is larger than FILE_SIZE_LIMIT, so the translation cannot be written.
 WRITTEN, UPLOADED = b"1 " * 20_000, b"1 " * 600_000
 
 

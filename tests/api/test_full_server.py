@@ -29,6 +29,7 @@ Connect = Callable[..., socket.socket]
 
 @pytest.fixture(scope="module")
 def small(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """A server of at most MAX_CONNECTIONS connections, with at most MAX_PER_ADDRESS of them from one address."""
     settings: dict[str, object] = {
         "max_connections": MAX_CONNECTIONS,
         "max_connections_per_address": MAX_PER_ADDRESS,
@@ -114,14 +115,14 @@ def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> Non
     assert b"\r\nx-request-id: " in received
 
 
-def test_probes_are_answered_if_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
+def test_probes_are_answered_if_no_connection_is_idle(small: ServerProcess, connect: Connect) -> None:
     open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     open_unfinished(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(30):
         for path in (b"/livez", b"/readyz", b"/health", b"/v2/health/ready"):
             probe = connect(HERE)
             assert status_of(probe, GET.replace(b"/livez", path)) == 200
-            assert probe.recv(1) == b"", "the place of this probe is free for the next probe"
+            assert probe.recv(1) == b"", "the next probe needs the place of this one"
     before = small.metric("transduce_http_connections_refused_total")
     assert status_of(connect(ELSEWHERE), GET.replace(b"/livez", b"/v1/models")) == 503
     assert small.metric("transduce_http_connections_refused_total") == before + 1
@@ -135,7 +136,7 @@ def test_one_address_does_not_shut_out_others(small: ServerProcess, connect: Con
         assert client.post(f"{small.url}/v1/translate", json=question, headers=HEADERS).status_code == 200
 
 
-def test_silent_connections_do_not_fill_the_reserve(connect: Connect) -> None:
+def test_silent_connections_do_not_fill_the_places_for_probes(connect: Connect) -> None:
     open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     open_unfinished(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
     for _ in range(300):
@@ -143,7 +144,9 @@ def test_silent_connections_do_not_fill_the_reserve(connect: Connect) -> None:
     assert status_of(connect(HERE)) == 200
 
 
-def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
+def test_the_port_for_probes_serves_only_probes_and_is_never_full(
+    small: ServerProcess, connect: Connect
+) -> None:
     port = small.probe_port  # type: ignore[attr-defined]
     open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -153,7 +156,7 @@ def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
         assert client.post("/v1/translate", json={"text": GOLDEN}).json()["error"]["code"] == "not_found"
     silent = [connect(HERE, port=port) for _ in range(100)]
     assert status_of(connect(HERE, port=port)) == 200
-    assert not any(are_closed(silent)), "each closed connection has an answer, which are_closed reads"
+    assert not any(are_closed(silent)), "are_closed reads the answer that a closed connection got"
     assert silent[0].recv(65_536) == b""
 
 
@@ -174,7 +177,7 @@ class FakeConnection:
         self.is_open = False
 
 
-def test_a_request_that_is_not_read_yet_counts() -> None:
+def test_a_connection_with_an_unread_request_is_not_idle() -> None:
     table = ConnectionTable(2, 2, num_reserved=0)
     with_request, silent, new = FakeConnection(has_request=True), FakeConnection(), FakeConnection()
     for connection in (with_request, silent):
@@ -208,11 +211,11 @@ def test_a_table_keeps_no_refused_connections() -> None:
         ("", ""),
     ],
 )
-def test_a_network_of_ipv6_is_one_address(host: str, address: str) -> None:
+def test_the_64_bit_prefix_of_an_ipv6_address_is_one_address(host: str, address: str) -> None:
     assert address_of(host) == address
 
 
-def test_one_address_may_have_nine_tenths() -> None:
+def test_one_address_may_have_nine_tenths_of_all_connections() -> None:
     assert [max_per_address(number, 0) for number in (1, 2, 10, 1000)] == [1, 1, 9, 900]
     assert max_per_address(1000, 7) == 7
 
@@ -230,14 +233,14 @@ def serve_with_open_files(soft: int, hard: int, tmp_path: Path) -> subprocess.Co
     )
 
 
-def test_more_connections_than_files_stop_the_start(tmp_path: Path) -> None:
+def test_more_connections_than_open_files_stop_the_start(tmp_path: Path) -> None:
     ended = serve_with_open_files(512, 512, tmp_path)
     assert ended.returncode == 78
     assert "TRANSDUCE_MAX_CONNECTIONS (1000) needs 1448 open files" in ended.stderr
     assert "may have 512" in ended.stderr
 
 
-def test_the_soft_limit_of_files_is_raised() -> None:
+def test_the_soft_limit_of_open_files_is_raised() -> None:
     code = """
 import resource
 from app.api.http.connections import reserve_open_files

@@ -172,10 +172,12 @@ def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
         with server.connect(), server.connect() as half:  # an idle client, and one with half a body
             head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             half.sendall(head + b"content-length: 100\r\n\r\n{")
+            # The scrape itself is active, too.
+            server.wait_until('transduce_http_connections{state="active"}', 2)
             assert psutil.Process(server.pid).children() == []
             server.signal(number)
             assert server.ended() == 0
-            assert not [line for line in server.log if '"level": "error"' in line], "it was cut off"
+            assert not [line for line in server.log if '"level": "error"' in line], "a request was cut off"
 
 
 def test_a_signal_while_the_golden_sentences_are_decoded(echo_command: list[str], hang_file: Path) -> None:
@@ -196,7 +198,7 @@ def test_a_signal_while_loading(echo_command: list[str], load_file: Path) -> Non
         assert server.ended() == 0
 
 
-def test_many_callers_at_the_end(echo_command: list[str]) -> None:
+def test_no_response_is_cut_off_when_the_server_ends(echo_command: list[str]) -> None:
     """Every response that a client got is complete."""
     settings: dict[str, object] = {"sentence_cache_bytes": 0, "coalesce": "false"}
     with ServerProcess([*echo_command, "step_s=0.005"], settings) as server:
@@ -240,7 +242,7 @@ def test_a_port_in_use_is_a_one_line_error(echo_command: list[str]) -> None:
             assert server.errors == [f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"]
 
 
-def test_a_host_that_cannot_be_a_name_is_named() -> None:
+def test_an_invalid_host_is_named_in_the_error() -> None:
     with pytest.raises(OSError, match=r"cannot listen on a\.\.b port 0: not a host name"):
         listen("a..b", 0)
 

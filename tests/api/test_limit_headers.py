@@ -1,4 +1,4 @@
-"""The headers of a key's limits: what is left, when the next period begins, and none while the counts are unknown."""
+"""The RateLimit headers of a key: what is left, and when the next period begins. Unknown counts have no headers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scope_of(caller: str) -> dict[str, Any]:
     return {"type": "http", "state": {"caller": caller}}
 
 
-def test_the_next_period_has_begun_after_the_seconds_of_the_header() -> None:
+def test_the_next_period_has_begun_after_the_seconds_in_the_header() -> None:
     time_s = 1_800_000_049.1  # 10.9 s before the next minute
     usage = Usage(clock=lambda: time_s)
     usage.set_limits({"sales": KeyLimits(requests_per_minute=1)})
@@ -85,9 +85,9 @@ def test_unknown_counts_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def rest_after(work: Callable[[Usage], None], *, num_characters: int | None = 20) -> tuple[int, str | None]:
-    """The status and RateLimit of a request that does this work, by a key with 100 characters a day.
+    """The status and the header RateLimit of a request that does this work. Its key has 100 characters a day.
 
-    num_characters: None if the request spends nothing.
+    num_characters: the characters that the request spends; None if its route counts nothing.
     """
     usage = Usage(clock=lambda: 86_390.0)
     usage.set_limits({"sales": KeyLimits(requests_per_day=9, characters_per_day=100)})

@@ -111,13 +111,15 @@ def test_a_failed_sentence_frees_the_others_of_its_request(server: ServerProcess
         assert post(server, beam_size=16, **changes).status_code == expected_status
         return server.metric("transduce_decode_steps_total") - before
 
-    num_alone = num_steps(200)
+    num_steps_alone = num_steps(200)
     assert num_steps(200, text=other) > 10
     hang_file.touch()
     release_steps(hang_file, 1)
-    num_failed = num_steps(500, text=[POISON, other])
+    num_steps_failed = num_steps(500, text=[POISON, other])
     hang_file.unlink()
-    assert num_failed + num_steps(200) <= num_alone + 2, "the failed step and one of the other sentence"
+    assert num_steps_failed + num_steps(200) <= num_steps_alone + 2, (
+        "the failed step and one of the other sentence"
+    )
 
 
 def test_an_engine_that_only_fails_ends_the_process(echo_command: list[str]) -> None:

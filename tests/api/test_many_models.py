@@ -17,7 +17,7 @@ FRENCH = "Anna voit la rivière aujourd'hui, et les enfants jouent près de la v
 
 @pytest.fixture(scope="module")
 def many(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """Three models; the third has a pair of the first, too."""
+    """Three models. Both the first and the third translate en to de."""
     pairs = "pairs=en>de,de>en;fr>en;en>de,en>it"
     with ServerProcess([*echo_command, pairs]) as server, server.ready().client() as client:
         yield client
@@ -111,7 +111,7 @@ def test_the_lists_have_all_models_and_pairs(many: httpx.Client) -> None:
     assert [row["language"] for row in sources] == ["DE", "EN", "FR"]
 
 
-def test_the_other_apis_choose_by_pair(many: httpx.Client) -> None:
+def test_the_other_apis_select_a_model_by_the_pair(many: httpx.Client) -> None:
     simple = many.post("/translate", json={"q": FRENCH, "source": "fr", "target": "en"})
     assert simple.json()["translatedText"] == FRENCH
     mixed = many.post("/v2/translate", json={"text": [FRENCH, GERMAN], "target_lang": "EN-GB"})

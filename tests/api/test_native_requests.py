@@ -63,12 +63,12 @@ def test_the_default_beam_fits_the_other_options(fields: dict[str, Any], beam_si
 
 
 @pytest.mark.parametrize("fields", [{"max_target_length": 80}, {"max_target_ratio": 20}])
-def test_a_longest_length_of_the_request_replaces_the_default(fields: dict[str, Any]) -> None:
+def test_a_maximum_length_in_the_request_replaces_the_default_one(fields: dict[str, Any]) -> None:
     assert parsed(**fields).extra_target_length is None
 
 
 @pytest.mark.parametrize("fields", [{"token_scores": True}, {"num_alternatives": 1}, {"alignment": True}])
-def test_what_returns_tokens(fields: dict[str, Any]) -> None:
+def test_each_of_these_options_returns_tokens(fields: dict[str, Any]) -> None:
     assert parsed(**fields).returns_tokens
     assert scored(**fields).returns_tokens
 
@@ -107,7 +107,7 @@ def test_sampling_has_its_own_defaults() -> None:
     assert options.sampling == Sampling(temperature=1.0, top_k=0, top_p=0.5, seed=4)
 
 
-def test_a_pair_is_scored_with_the_models_penalty() -> None:
+def test_a_pair_is_scored_with_the_length_penalty_of_the_model() -> None:
     request = scored(timeout_ms=500)
     assert (request.texts, request.translations, request.deadline) == (("a",), ("b",), 1000.5)
     options = request.options.merged(DEFAULTS)

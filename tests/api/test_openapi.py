@@ -142,7 +142,9 @@ def test_every_schema_exists_and_is_used(document: dict[str, Any]) -> None:
     assert all(schema.get("description") for schema in schemas.values())
 
 
-def test_only_a_deletion_has_no_body_and_json_is_no_string(document: dict[str, Any]) -> None:
+def test_only_a_deletion_has_no_response_body_and_no_json_response_is_a_string(
+    document: dict[str, Any],
+) -> None:
     for _, path, operation in operations(document):
         for status, response in operation["responses"].items():
             assert ("content" in response) == (status != "204"), path

@@ -1,6 +1,6 @@
-"""Several models with different limits and defaults: options that a request does not set are those of the text's model.
+"""Several models with different limits and defaults. An option that a request leaves out has the default of its model.
 
-The same holds if the server detects the language of the text.
+The model of a text is the one that translates it, also if the server detects the language of the text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.api.server_process import ServerProcess
 GERMAN = "Anna sieht heute den Fluss, und die Kinder spielen bei dem alten Haus."
 FRENCH = "Anna voit la rivière aujourd'hui, et les enfants jouent près de la vieille maison."
 SHORT_FRENCH = "Anna voit la rivière."
-# Bodies without the texts. Only the second sets the beam size, and none sets the length penalty.
+# The options of each body. Only the second body sets the beam size, and none sets the length penalty.
 OPTIONS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"num_hypotheses": 2}, {"num_alternatives": 1}]
 
 
@@ -66,13 +66,14 @@ def test_the_texts_of_one_request_have_the_options_of_their_models(different: ht
 
 
 def test_a_limit_is_that_of_the_model_that_translates(different: httpx.Client) -> None:
-    """The limit is 47 subwords for French and 71 for German. Every model refuses a larger number than 71."""
+    """The limit is 47 subwords for French and 71 for German. No model accepts more than 71."""
     for path in ("/v1/translate", "/v1/translate/stream"):
         for source in ("de", "auto"):
             answer_of(different, path, body(GERMAN, source, max_target_length=60))
         for text in (FRENCH, [FRENCH, GERMAN]):
             refused = different.post(path, json=body(text, "auto", max_target_length=60))
             assert refused.status_code == 422
+            # A stream with texts of several models is refused for that reason, whatever its options are.
             if path == "/v1/translate" or isinstance(text, str):
                 error = refused.json()["error"]
                 assert error["field"] == "max_target_length"
@@ -92,7 +93,7 @@ def test_a_length_penalty_is_that_of_the_model_that_translates(echo_command: lis
             assert segment["score"] == segment["log_probability"], "alpha is 0"
 
 
-def test_a_longer_limit_of_the_second_model_holds(echo_command: list[str]) -> None:
+def test_a_larger_limit_of_the_second_model_is_used(echo_command: list[str]) -> None:
     arguments = ["pairs=de>en;fr>en", "lengths=40;71"]
     with ServerProcess([*echo_command, *arguments]) as server, server.ready().client() as client:
         for source, target in itertools.product(("fr", "auto"), ("en", "EN", "en-GB")):
@@ -117,7 +118,7 @@ def test_the_simple_api_has_the_options_of_each_model(different: httpx.Client, n
 
 
 def test_a_pivoted_text_has_the_options_of_its_last_model(echo_command: list[str]) -> None:
-    """Of the two models into French, the first one is the one from Italian. Its max_target_length is the smallest."""
+    """The first model into French translates from Italian, not German. Its max_target_length of 20 must not be used."""
     arguments = ["pairs=it>fr;de>en;en>fr", "lengths=20;71;71", "alphas=0;0.6;0.6"]
     with (
         ServerProcess([*echo_command, *arguments], {"pivot": "en"}) as server,

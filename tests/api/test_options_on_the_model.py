@@ -35,7 +35,7 @@ def segment_of(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[s
 
 
 def num_subwords(segment: dict[str, Any]) -> int:
-    """A segment's tokens without the end token."""
+    """The number of tokens of a segment, without the end token."""
     return sum(token["text"] is not None for token in segment["tokens"])
 
 
@@ -76,14 +76,14 @@ def test_tokens_of_every_hypothesis(bundled: httpx.Client) -> None:
     assert segment["tokens"] == segment["hypotheses"][0]["tokens"]
 
 
-def test_alternatives_are_the_most_probable_in_each_place(bundled: httpx.Client) -> None:
+def test_the_alternatives_are_the_most_probable_tokens_at_each_position(bundled: httpx.Client) -> None:
     segment = segment_of(bundled, beam_size=1, num_alternatives=4)
     for token in segment["tokens"]:
         found = [each["log_probability"] for each in token["alternatives"]]
         assert len(found) == 4
         assert found == sorted(found, reverse=True)
         assert token["log_probability"] == pytest.approx(found[0], abs=1e-5), (
-            "greedy search takes the most probable"
+            "greedy search takes the most probable token"
         )
         assert token["text"] is None or token["text"].strip() in {
             (each["text"] or "").strip() for each in token["alternatives"]
@@ -108,7 +108,7 @@ def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
     assert found["\U0001f600"] == "\U0001f600"
 
 
-def test_the_description_of_the_model_has_its_alignment(bundled: httpx.Client) -> None:
+def test_the_list_of_models_says_that_the_model_has_alignment(bundled: httpx.Client) -> None:
     (model,) = bundled.get("/v1/models").json()["models"]
     assert model["alignment"] is True
 
@@ -266,7 +266,7 @@ def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
 
 
 def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
-    """A request may have 1,024 sentences."""
+    """A request may have 1,024 sentences. The 300 sentences of this request count as 900 or 1,200."""
     body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
     assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
     refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})
@@ -286,7 +286,7 @@ def test_a_longer_search_finds_no_worse_translation(bundled: httpx.Client) -> No
     assert segment_of(bundled, beam_size=4, patience=3)["score"] >= first - 1e-4
 
 
-def test_scores_of_a_pair_are_those_of_its_own_translation(bundled: httpx.Client) -> None:
+def test_scoring_the_models_own_translation_gives_the_same_scores(bundled: httpx.Client) -> None:
     texts = [TEXT, "The water is cold.", "Nobody knows \u4f60\u597d \U0001f600 here."]
     own = [segment_of(bundled, text, token_scores=True) for text in texts]
     translations = [translated(bundled, text)["text"] for text in texts]

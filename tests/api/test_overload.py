@@ -1,6 +1,6 @@
 """Above its capacity the server rejects requests that would be late, counts them, and serves all requests afterwards.
 
-The number of requests that it answers meanwhile depends on the machine: benchmarks/overload.py measures it.
+The number of requests that the server answers meanwhile depends on the machine. benchmarks/overload.py measures it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, NO_CERTIFICATES, S
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
 # GOLDEN has about eleven subwords, one step each. So four rows answer at most about 8 requests/s, and about 15 within
-# the deadline. If the machine sends more than 8 requests/s, some of 24 clients are rejected.
+# the deadline. If the 24 clients send more than 8 requests/s, some of the requests are rejected.
 STEP_S = 0.05
 NUM_ROWS = 4
 TIMEOUT_MS = 2000
@@ -56,7 +56,7 @@ async def overload(url: str) -> Answers:
 
 
 @pytest.mark.slow
-def test_what_would_be_late_is_rejected(echo_command: list[str]) -> None:
+def test_requests_that_would_be_late_are_rejected(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"num_rows": NUM_ROWS, "max_beam_size": 4, "max_num_hypotheses": 4}
     settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}
     command = [*echo_command, f"step_s={STEP_S}", "start=slow"]

@@ -4,7 +4,7 @@
 - `test_triton_*`: NVIDIA Triton, qa/L0_model_queue, L0_lifecycle, L0_http, L0_long_running_stress
 - `test_vllm_*`: vLLM, test_shutdown.py and test_basic.py
 
-Tests in other files check what further originals check: shutdown while loading (test_lifecycle), reloads that fail
+Other files have the counterparts of further tests: shutdown while loading (test_lifecycle), reloads that fail
 (e2e/test_reload), priorities (test_fair_shares), fuzzed requests (fuzz), long stress (faults/test_chaos), forged log
 lines (observability/test_logging), a dead engine (test_load), and no child process at the end
 (test_workers_of_the_model).
@@ -40,7 +40,7 @@ NO_CACHE: dict[str, object] = {"sentence_cache_bytes": 0, "coalesce": "false"}
 MAX_BODY_BYTES = 100_000
 # All rows belong to one sentence, whose beam has four.
 ONE_AT_A_TIME: dict[str, object] = {"num_rows": 4, "max_beam_size": 4, "max_num_hypotheses": 4}
-# Triton's own bound on the growth of memory by refused requests.
+# Bytes by which the memory may grow while requests are refused. The bound is from the test of Triton.
 MAX_GROWTH_BYTES = 1 << 20
 
 Start = Callable[..., ServerProcess]
@@ -74,7 +74,9 @@ def post(server: ServerProcess, **changes: object) -> httpx.Response:
         return client.post("/v1/translate", json={**BODY, **changes})
 
 
-def held(server: ServerProcess, pool: ThreadPoolExecutor, number: int) -> list[Future[httpx.Response]]:
+def send_to_gate(
+    server: ServerProcess, pool: ThreadPoolExecutor, number: int
+) -> list[Future[httpx.Response]]:
     """Send requests that wait at the gate, and wait until they are accepted."""
     futures = [pool.submit(post, server) for _ in range(number)]
     server.wait_until(DEPTH, number)
@@ -90,7 +92,7 @@ def request(**changes: object) -> bytes:
 def run_together(server: ServerProcess, gate: Path, *, num_rows: int) -> None:
     """Let steps return until all requests that wait have rows, `num_rows` in all.
 
-    A short request is sent last. When it is answered, the others have rows, and the server knows their number.
+    A short request is sent last. When it is answered, the others have rows, and the metric counts the rows.
     """
     depth = server.metric(DEPTH)
     with ThreadPoolExecutor(1) as pool:
@@ -116,7 +118,7 @@ def test_ray_http_backpressure(start: Start, gate: Path) -> None:
     server = start(max_pending_sentences=2, max_request_sentences=2, max_items=2)
     gate.touch()
     with ThreadPoolExecutor(2) as pool:
-        accepted = held(server, pool, 2)
+        accepted = send_to_gate(server, pool, 2)
         for _ in range(10):
             refused = post(server)
             assert refused.status_code == 429
@@ -131,7 +133,7 @@ def test_triton_max_queue_size(start: Start, gate: Path) -> None:
     server = start(max_pending_sentences=9, max_request_sentences=2, max_items=2)
     gate.touch()
     with ThreadPoolExecutor(11) as pool:
-        futures = held(server, pool, 1) + [pool.submit(post, server) for _ in range(10)]
+        futures = send_to_gate(server, pool, 1) + [pool.submit(post, server) for _ in range(10)]
         server.wait_until('transduce_rejected_total{reason="queue_full"}', 2)
         server.wait_until(DEPTH, 9)
         gate.unlink()
@@ -140,7 +142,7 @@ def test_triton_max_queue_size(start: Start, gate: Path) -> None:
 
 
 def test_triton_policy_reject(start: Start, gate: Path) -> None:
-    """A request whose default time runs out in the queue is dropped. Those before and behind it are answered."""
+    """A request whose default time runs out in the queue is dropped. The requests before and behind it are answered."""
     server = start(**ONE_AT_A_TIME, default_timeout_s=0.3)
     rows_before = server.metric(ROWS)
     assert post(server, timeout_ms=60_000).status_code == 200
@@ -197,7 +199,7 @@ def test_ray_cancel_on_http_client_disconnect_during_assignment(start: Start, ga
     rows_each = server.metric(ROWS) - rows_before
     gate.touch()
     with ThreadPoolExecutor(1) as pool:
-        running = held(server, pool, 1)
+        running = send_to_gate(server, pool, 1)
         send_and_leave(server)
         server.wait_until(DEPTH, 1)
         gate.unlink()
@@ -309,7 +311,7 @@ def test_triton_shutdown_dynamic(start: Start, gate: Path) -> None:
     gate.touch()
     with ThreadPoolExecutor(4) as pool, server.client() as client:
         client.get("/livez")  # opens the connection
-        accepted = held(server, pool, 4)
+        accepted = send_to_gate(server, pool, 4)
         server.signal()
         server.wait_for("draining")
         assert client.post("/v1/translate", json=BODY).status_code == 503

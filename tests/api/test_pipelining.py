@@ -29,6 +29,7 @@ from tests.api.test_stream import BODY, LONG, ROUTE
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 OLD_GET = b"GET / HTTP/1.0\r\n\r\n"
+# A value of SO_LINGER: the connection is reset when it is closed.
 RESET = struct.pack("ii", 1, 0)
 
 

@@ -19,7 +19,7 @@ PAIRS = "pairs=de>en,en>de;en>fr;de>it,it>fr"
 
 @pytest.fixture(scope="module")
 def pivoting(echo_command: list[str]) -> Iterator[httpx.Client]:
-    """A server that prefers English to Italian. Only German to French is pivoted, and both pivots are possible."""
+    """A client of a server that pivots only German to French. Both pivots are possible, and English is preferred."""
     with (
         ServerProcess([*echo_command, PAIRS], {"pivot": "en, it"}) as server,
         server.ready().client() as client,
@@ -29,6 +29,7 @@ def pivoting(echo_command: list[str]) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def direct(echo_command: list[str]) -> Iterator[httpx.Client]:
+    """A client of a server that has the same models and no pivot."""
     with ServerProcess([*echo_command, PAIRS]) as server, server.ready().client() as client:
         yield client
 
@@ -37,7 +38,7 @@ def translate(client: httpx.Client, **fields: Any) -> httpx.Response:
     return client.post("/v1/translate", json={"text": GERMAN, "source": "de", "target": "fr", **fields})
 
 
-def test_a_pair_without_a_model_names_both_models(pivoting: httpx.Client) -> None:
+def test_the_answer_of_a_pivoted_pair_names_both_models(pivoting: httpx.Client) -> None:
     answer = translate(pivoting).json()
     (translation,) = answer["translations"]
     assert translation["text"] == GERMAN
@@ -51,7 +52,7 @@ def test_a_pair_without_a_model_names_both_models(pivoting: httpx.Client) -> Non
     ]  # fmt: skip
 
 
-def test_a_model_of_the_pair_comes_first(pivoting: httpx.Client) -> None:
+def test_a_model_of_the_pair_is_preferred_to_a_pivot(pivoting: httpx.Client) -> None:
     answer = translate(pivoting, target="it").json()
     assert answer["model"]["name"] == "echo-3"
     assert "models" not in answer
@@ -99,7 +100,7 @@ def test_the_log_lists_the_pivoted_pairs(echo_command: list[str]) -> None:
             assert server.wait_for("ready")["pivoted"] == expected
 
 
-def test_one_model_may_have_both_halves(echo_command: list[str]) -> None:
+def test_one_model_may_translate_both_halves(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"pivot": "en"}
     with (
         ServerProcess([*echo_command, "pairs=de>en,en>fr"], settings) as server,
@@ -131,7 +132,7 @@ def test_texts_in_several_languages(pivoting: httpx.Client) -> None:
     assert [model["name"] for model in answer["models"]] == ["echo-2", "echo"]
 
 
-def test_a_stream_adds_up(pivoting: httpx.Client) -> None:
+def test_the_events_of_a_pivoted_stream_add_up_to_the_translation(pivoting: httpx.Client) -> None:
     body = {"text": f"{GERMAN} Anna malt.", "target": "fr", "beam_size": 1}
     for source in ("de", "auto"):
         answer = pivoting.post("/v1/translate/stream", json={**body, "source": source})
@@ -169,7 +170,9 @@ def test_a_short_deadline_ends_a_pivoted_request(pivoting: httpx.Client) -> None
     assert translate(pivoting).status_code == 200
 
 
-def test_the_other_apis_serve_the_pair(pivoting: httpx.Client) -> None:
+def test_the_dialects_serve_a_pivoted_pair_but_the_inference_protocol_does_not(
+    pivoting: httpx.Client,
+) -> None:
     simple = pivoting.post("/translate", json={"q": GERMAN, "source": "de", "target": "fr"})
     assert simple.json()["translatedText"] == GERMAN
     v2 = pivoting.post("/v2/translate", json={"text": [GERMAN, ENGLISH], "target_lang": "FR"})
@@ -181,7 +184,7 @@ def test_the_other_apis_serve_the_pair(pivoting: httpx.Client) -> None:
     assert inferred.status_code >= 400, "the path names one model"
 
 
-def test_a_document_is_translated(pivoting: httpx.Client) -> None:
+def test_a_document_is_translated_through_a_pivot(pivoting: httpx.Client) -> None:
     content = f"# {GERMAN}\n\n- {GERMAN}\n".encode()
     files = {"file": ("text.md", content, "text/markdown")}
     answer = pivoting.post("/translate_file", files=files, data={"source": "de", "target": "fr"})

@@ -51,7 +51,7 @@ async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 def answer(app: ASGIApp, sent: bytes) -> bytes:
-    """All data until the server closes the connection."""
+    """Send bytes to a server with this application. Returns all data until the server closes the connection."""
 
     async def exchange() -> bytes:
         async with connected(app) as (reader, writer):
@@ -100,7 +100,7 @@ def test_a_header_value_cannot_add_a_header(nasty: bytes) -> None:
 
 
 @pytest.mark.parametrize("declared_length", [b"4", b"6"])
-def test_a_body_of_another_length_closes_the_connection(declared_length: bytes) -> None:
+def test_a_body_of_another_length_than_declared_closes_the_connection(declared_length: bytes) -> None:
     reply = answer(
         app_that_sends(start((b"content-length", declared_length)), body(b"hello")), GET + LAST_GET
     )
@@ -147,7 +147,7 @@ def app_that_works(has_begun: asyncio.Event, has_ended: asyncio.Event) -> ASGIAp
 
 
 @pytest.mark.parametrize("num_bytes", [10, 200_000])
-def test_work_ends_when_its_caller_disconnects(num_bytes: int) -> None:
+def test_work_on_a_request_ends_when_its_caller_disconnects(num_bytes: int) -> None:
     async def exchange() -> None:
         has_begun, has_ended = asyncio.Event(), asyncio.Event()
         async with connected(app_that_works(has_begun, has_ended)) as (_reader, writer):

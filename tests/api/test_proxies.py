@@ -17,14 +17,14 @@ from tests.api.server_process import ServerProcess
 FORWARDED = {"x-forwarded-proto": "https", "x-forwarded-for": "198.51.100.7", "host": "translate.example"}
 
 
-def file_address(client: httpx.Client) -> str:
-    """Upload a file through a proxy with TLS. Returns the address in the answer."""
+def file_url(client: httpx.Client) -> str:
+    """Upload a file through a proxy with TLS. Returns the URL of the translated file."""
     fields = {"source": "en", "target": "de"}
     answer = client.post(
         "/translate_file", data=fields, files={"file": ("a.txt", b"Anna sees.")}, headers=FORWARDED
     )
-    address: str = answer.json()["translatedFileUrl"]
-    return address
+    url: str = answer.json()["translatedFileUrl"]
+    return url
 
 
 @pytest.mark.parametrize(
@@ -36,28 +36,28 @@ def file_address(client: httpx.Client) -> str:
         ("", "http"),
     ],
 )
-def test_the_address_of_a_file_has_the_scheme_that_a_trusted_proxy_names(
+def test_the_url_of_a_file_has_the_scheme_that_a_trusted_proxy_names(
     echo_command: list[str], proxies: str, scheme: str
 ) -> None:
     with (
         ServerProcess(echo_command, {"trusted_proxies": proxies}) as server,
         server.ready().client() as client,
     ):
-        assert file_address(client).startswith(f"{scheme}://translate.example/download_file/")
+        assert file_url(client).startswith(f"{scheme}://translate.example/download_file/")
 
 
 def test_on_all_interfaces_of_both_families_a_proxy_is_known_by_its_ipv4_address(
     echo_command: list[str],
 ) -> None:
-    """A socket of IPv6 reports it as ::ffff:127.0.0.1."""
+    """An IPv6 socket reports the address of the proxy as ::ffff:127.0.0.1."""
     if not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
     settings: dict[str, object] = {"host": "::", "trusted_proxies": "127.0.0.1"}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
-        assert file_address(client).startswith("https://translate.example/download_file/")
+        assert file_url(client).startswith("https://translate.example/download_file/")
 
 
-def test_a_trusted_proxy_has_no_limit_of_one_address(echo_command: list[str]) -> None:
+def test_the_limit_per_address_does_not_apply_to_a_trusted_proxy(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"max_connections": 8, "max_connections_per_address": 2}
     head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
     for proxies, status in (("", b"503"), ("127.0.0.1", b"200")):

@@ -97,8 +97,8 @@ def test_a_stalled_worker_has_an_old_step_and_the_server_is_not_ready(
     with server.client() as client, server.client() as probe, ThreadPoolExecutor(1) as pool:
         release_steps(hang, 2)
         try:
-            # For a stream, the worker reports each step as soon as it is taken, because it has new tokens. Other steps
-            # are held back (`app/engine/reporter.py`), and `transduce_worker_rows` would stay 0.
+            # The worker reports a step of a stream at once, because the step has new tokens. It holds back all other
+            # reports (`app/engine/reporter.py`), so without a stream `transduce_worker_rows` would stay 0.
             body = {"text": "Anna sees the river.", "source": "en", "target": "fr", "beam_size": 1}
             running = pool.submit(client.post, "/v1/translate/stream", json=body)
             server.wait_until("transduce_ready", 0)

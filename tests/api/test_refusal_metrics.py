@@ -32,7 +32,7 @@ def status_of(server: ServerProcess, sent: bytes) -> int:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid"),
         (LARGE_HEADER, 431, "too_large"),
     ],
-    ids=["no host", "no HTTP", "header"],
+    ids=["no host", "no HTTP", "large header"],
 )
 def test_a_request_that_the_protocol_refuses_is_counted(
     server: ServerProcess, sent: bytes, status: int, reason: str
@@ -56,7 +56,7 @@ def test_a_path_that_the_probe_port_does_not_serve_is_counted(echo_command: list
 @pytest.mark.parametrize(
     ("path", "route"), [("/livez", "/livez"), ("/v1/translate", "unmatched"), ("/nowhere", "unmatched")]
 )
-def test_a_probe_that_is_refused_before_routing_has_its_route(
+def test_before_routing_only_the_path_of_a_probe_has_its_own_label(
     server: ServerProcess, path: str, route: str
 ) -> None:
     name = f'transduce_http_requests_total{{code="413",method="POST",route="{route}"}}'

@@ -17,6 +17,7 @@ from tests.api.test_connections import receive_until
 
 BODY = orjson.dumps({"text": GOLDEN, "source": "en", "target": "de"})
 POST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+# LENGTH ends the head after POST and has the body. CHUNKS is the body in chunks, for a head with CHUNKED.
 LENGTH = b"content-length: %d\r\n\r\n%b" % (len(BODY), BODY)
 CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -106,7 +107,7 @@ def test_a_trailer_is_no_header(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     "begin",
     [b"%x;" % len(BODY), b"0\r\nx: ", b"%x\r\n%b\r\n5;a=" % (len(BODY), BODY)],
-    ids=["first", "trailer", "next"],
+    ids=["extension of the first chunk", "trailer", "extension of the second chunk"],
 )
 def test_an_endless_chunk_extension_or_trailer_is_refused(server: ServerProcess, begin: bytes) -> None:
     before = server.metric("transduce_http_request_read_timeouts_total")

@@ -22,7 +22,7 @@ class Client:
         self.has_moved = False
 
     def post(self, new: ServerProcess) -> int:
-        """The status of a request. If its answer ends the connection, the next one goes to the new server."""
+        """The status of a request. If its answer ends the connection, the next request goes to the new server."""
         answer = self.connection.post("/v1/translate", json=BODY)
         if answer.headers.get("connection") == "close":
             self.close()

@@ -1,4 +1,4 @@
-"""The trace of rows over time: on a real server, and its geometry."""
+"""The trace of rows over time: recorded on a real server, and drawn from given spans."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_trace_has_the_rows_of_what_was_served(server: ServerProcess) -> Non
     )
     assert found
     first = list(sent).index(found[0])
-    assert found == list(sent)[first : first + len(found)], "no request is missing or twice"
+    assert found == list(sent)[first : first + len(found)], "no request is missing or occurs twice"
     assert trace["otherData"]["sentences"] == len(found)
     assert Counter(event["args"]["request_id"] for event in rows) == {
         request_id: sent[request_id]["rows"] for request_id in found
@@ -76,7 +76,7 @@ def test_the_trace_has_the_rows_of_what_was_served(server: ServerProcess) -> Non
 
 
 def check_rows(events: list[dict[str, Any]]) -> None:
-    """No row has two sentences at once, and the counter is the number of rows that have one."""
+    """Check that no row has two sentences at once, and that the counter is the number of rows with a sentence."""
     rows = [event for event in events if event["ph"] == "X"]
     for one in rows:
         assert one["tid"] < NUM_ROWS
@@ -98,7 +98,7 @@ def check_rows(events: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0.01", "301", "nan", "soon"])
-def test_a_wrong_time_is_refused(server: ServerProcess, seconds: str) -> None:
+def test_an_invalid_duration_is_refused(server: ServerProcess, seconds: str) -> None:
     with server.client() as client:
         answer = record(client, seconds)
     assert answer.status_code == 422

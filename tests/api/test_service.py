@@ -58,13 +58,13 @@ def test_garbage_is_collected_once_no_request_is_in_progress(monkeypatch: pytest
 
 
 def test_a_body_that_is_read_while_draining_begins_twice_gets_one_error() -> None:
-    cleans_up = asyncio.Event()
+    may_end = asyncio.Event()
 
     async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await cleans_up.wait()
+            await may_end.wait()
 
     async def run() -> None:
         service = Service(Metrics(), GlossaryStore(None))
@@ -73,7 +73,7 @@ def test_a_body_that_is_read_while_draining_begins_twice_gets_one_error() -> Non
             await asyncio.sleep(0.01)
             service.start_draining(accepts_work=False)
         await asyncio.sleep(0.01)
-        cleans_up.set()
+        may_end.set()
         with pytest.raises(NotReady):
             await task
 

@@ -61,13 +61,13 @@ def test_unread_answers_are_neither_produced_nor_stored(echo_command: list[str])
             largest = max(largest, memory(server))
             assert time.monotonic() - sent_at < 20 * STALL_S
             time.sleep(0.05)
-        # For each reader: the kernel's buffer, 64 KiB, the response that is being sent, and the next one.
+        # For each reader: the kernel's buffer, 64 KiB, the response that is being sent, and the next response.
         num_answers = server.metric(ROUTE) - 1
         assert num_answers <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
         # Requests that wait behind a response take a few kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:
-            assert time.monotonic() - sent_at < 20 * STALL_S, "the server must close their connections"
+            assert time.monotonic() - sent_at < 20 * STALL_S, "the server must close the readers' connections"
             time.sleep(0.05)
         assert client.get("/readyz").status_code == 200
 

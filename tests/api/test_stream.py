@@ -86,7 +86,7 @@ def raw_done(client: httpx.Client, body: dict[str, Any]) -> bytes:
 
 
 def check_order(events: Events) -> None:
-    """Check that `start` comes first and `done` last, and that every planned segment ends with its `segment`."""
+    """Check that `start` comes first and `done` last, and that every planned segment ends with its event `segment`."""
     names = [name for name, _ in events]
     assert names[0] == "start"
     assert names[-1] == "done"
@@ -127,7 +127,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, kind: str) -> None:
+def test_the_events_add_up_to_the_answer_in_the_last_event(bundled: httpx.Client, kind: str) -> None:
     body = {**BODY, **REQUESTS[kind]}
     events = streamed(bundled, **REQUESTS[kind])
     check_order(events)
@@ -310,7 +310,7 @@ def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], h
         hang_file.unlink()
         with server.client() as client:
             streamed(client)  # if the cancelled request still ran, it would run steps meanwhile
-        assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
+        assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2  # 3 steps before the disconnect
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
         assert server.metric(finished) == num_finished + 2
 
@@ -352,7 +352,7 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
     """The server closes the connections of readers that have stopped for `reader_stall_s`."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
-    # 250 equal sentences, of which one is decoded, with 16 alternatives a token. The kernel cannot buffer the answer.
+    # 250 equal sentences. Only one is decoded, with 16 alternatives a token. The kernel cannot buffer the answer.
     text = " ".join([LONG] * 250)
     fields = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:

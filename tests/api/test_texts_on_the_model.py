@@ -46,22 +46,22 @@ def test_each_format_keeps_its_markup(bundled: httpx.Client) -> None:
         ("The water is H<sub>2</sub>O here.", "Das Wasser ist hier H<sub>2</sub>O."),
     ],
 )
-def test_a_word_with_a_mark_is_translated(bundled: httpx.Client, text: str, translated: str) -> None:
+def test_a_word_that_touches_a_tag_is_translated(bundled: httpx.Client, text: str, translated: str) -> None:
     (translation,) = translate(bundled, text=text, format="html")
     assert translation["text"] == translated
 
 
 def test_splitting_decides_where_sentences_end(bundled: httpx.Client) -> None:
     text = "The house\nis old. It is late."
-    numbers = {
+    num_segments = {
         splitting: len(translate(bundled, text=text, splitting=splitting)[0]["segments"])
         for splitting in ("sentences", "no_newlines", "lines")
     }
-    assert numbers == {"sentences": 3, "no_newlines": 2, "lines": 2}
+    assert num_segments == {"sentences": 3, "no_newlines": 2, "lines": 2}
 
 
 @pytest.mark.parametrize(
-    ("tags", "text", "number"),
+    ("tags", "text", "num_segments"),
     [
         ({}, "<d>So <s>the house is old</s><s>and the garden is big</s></d>", 1),
         ({"splitting_tags": ["s"]}, "<d>So <s>the house is old</s><s>and the garden is big</s></d>", 3),
@@ -70,10 +70,10 @@ def test_splitting_decides_where_sentences_end(bundled: httpx.Client) -> None:
     ],
 )
 def test_tags_of_the_request_decide_where_xml_splits(
-    bundled: httpx.Client, tags: dict[str, list[str]], text: str, number: int
+    bundled: httpx.Client, tags: dict[str, list[str]], text: str, num_segments: int
 ) -> None:
     (translation,) = translate(bundled, text=text, format="xml", **tags)
-    assert len(translation["segments"]) == number
+    assert len(translation["segments"]) == num_segments
 
 
 def test_terms_and_their_positions(bundled: httpx.Client) -> None:

@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> tuple[Path, Path]:
+    """The paths of a certificate and of its key."""
     return make_certificate(folder)
 
 
@@ -77,7 +78,7 @@ def test_a_large_body_and_a_refusal_over_tls(server: ServerProcess, pair: tuple[
         assert client.post("/v1/translate", content=b"[" * 2_000_000).status_code == 413
 
 
-def test_only_tls_from_1_2_is_spoken(server: ServerProcess, pair: tuple[Path, Path]) -> None:
+def test_only_tls_1_2_and_later_is_spoken(server: ServerProcess, pair: tuple[Path, Path]) -> None:
     context = trusting(pair[0])
     with (
         server.connect() as connection,
@@ -108,16 +109,16 @@ def test_the_probe_port_speaks_http(server: ServerProcess) -> None:
     assert httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
 
 
-@pytest.mark.parametrize(("before_kind", "kind"), [("ec", "ec"), ("ec", "rsa"), ("rsa", "ec")])
+@pytest.mark.parametrize(("first_kind", "renewed_kind"), [("ec", "ec"), ("ec", "rsa"), ("rsa", "ec")])
 def test_sighup_reads_the_certificate_again(
-    echo_command: list[str], tmp_path: Path, before_kind: str, kind: str
+    echo_command: list[str], tmp_path: Path, first_kind: str, renewed_kind: str
 ) -> None:
     """Broken files change nothing. The new key may be of another kind."""
-    pair = make_certificate(tmp_path, "first", before_kind)
+    pair = make_certificate(tmp_path, "first", first_kind)
     certificate, key = tmp_path / "served.pem", tmp_path / "served.key"
     for source, target in zip(pair, (certificate, key), strict=True):
         shutil.copy(source, target)
-    renewed = make_certificate(tmp_path, "renewed", kind)
+    renewed = make_certificate(tmp_path, "renewed", renewed_kind)
 
     def subject(server: ServerProcess) -> str:
         context = ssl.create_default_context()
@@ -153,7 +154,7 @@ def test_sighup_reads_the_certificate_again(
         assert subject(server) == before
         for source, target in zip(renewed, (certificate, key), strict=True):
             source.replace(target)
-        renewed = (certificate, key)
+        renewed = (certificate, key)  # `subject` reads the renewed certificate, which has moved
         server.signal(signal.SIGHUP)
         server.wait_for("reloading")
         until = time.monotonic() + HANG_TIMEOUT_S

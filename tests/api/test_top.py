@@ -40,18 +40,20 @@ from transduce.top.view import view
 BODY = {"text": [GOLDEN, "Peter sees the house."], "source": "en", "target": "de"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STALL_LIMIT_S = 1.0
-# `transduce`, with Ctrl-C as in a terminal, even if the tests run in a background job, which ignores it.
+# The program `transduce`. It handles SIGINT even if the tests run in a background job, which ignores SIGINT.
 COMMAND = """
 import signal, sys
 from transduce.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
+# The upper bounds of the buckets of the latency histogram.
 BOUNDS_S = (*REQUEST_SECONDS, math.inf)
 
 
 @pytest.fixture(scope="module")
 def hang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of a file. While the file exists, the model's steps do not return."""
     return tmp_path_factory.mktemp("hang") / "hang"
 
 
@@ -66,7 +68,7 @@ def scraper_of(server: ServerProcess) -> Scraper:
     return Scraper(Endpoint.of(server.url, None, HANG_TIMEOUT_S))
 
 
-def logged_duration_s(server: ServerProcess, request_ids: set[str]) -> list[float]:
+def logged_durations_s(server: ServerProcess, request_ids: set[str]) -> list[float]:
     """The durations that the server logs. They end after the client has its answer, so a client cannot measure them."""
     found: dict[str, float] = {}
     while found.keys() != request_ids:
@@ -101,7 +103,7 @@ def test_rates_are_of_the_requests_between_two_scrapes(server: ServerProcess) ->
         ("echo-2", 0),
     ]
     assert 0 < frame.p50_ms <= frame.p99_ms
-    longest = max(logged_duration_s(server, request_ids))
+    longest = max(logged_durations_s(server, request_ids))
     assert frame.p99_ms / 1000 <= min(bound for bound in BOUNDS_S if bound >= longest)
     assert (frame.queue_sentences, frame.max_queue_sentences) == (0, 2 * 2048)
     assert 0 < frame.utilisation < 1
@@ -161,23 +163,23 @@ def test_columns_that_are_no_positive_number_are_ignored(
     assert capsys.readouterr().out.startswith(server.url)
 
 
-@pytest.mark.parametrize("form", ["--once", "--json"])
+@pytest.mark.parametrize("option", ["--once", "--json"])
 def test_a_server_that_is_away_is_an_error_of_a_single_view(
-    form: str, capsys: pytest.CaptureFixture[str]
+    option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["top", f"http://127.0.0.1:{free_port()}", form]) == ExitCode.FAILURE
+    assert main(["top", f"http://127.0.0.1:{free_port()}", option]) == ExitCode.FAILURE
     printed = capsys.readouterr()
     assert printed.err.startswith("transduce top: no server answers at http://127.0.0.1:")
     assert printed.out == ""
 
 
-def test_without_a_terminal_a_form_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_once_or_json_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top"]) == ExitCode.USAGE
     assert "add --once or --json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_on_a_terminal_without_frames_a_form_is_needed(
+def test_on_a_terminal_that_cannot_redraw_once_or_json_is_needed(
     term: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -205,17 +207,18 @@ def test_an_interval_out_of_range_is_refused(
     assert reason in capsys.readouterr().err
 
 
-def scrape_at(at: float, start: float | None, sentences: float) -> Scrape:
+def scrape_at(at: float, start: float | None, requests: float) -> Scrape:
     starts: list[tuple[dict[str, str], float]] = [] if start is None else [({}, start)]
-    return Scrape(at, {"process_start_time_seconds": starts, "sentences_total": [({}, sentences)]})
+    answered = [({"code": "200", "route": "/v1/translate"}, requests)]
+    return Scrape(at, {"process_start_time_seconds": starts, "http_requests_total": answered})
 
 
 def test_a_restart_gives_no_rates_rather_than_negative_ones() -> None:
     for start in (100.0, None):  # None: the server does not know its start
         same = compare(scrape_at(1.0, start, 50), scrape_at(3.0, start, 60))
-        assert (same.interval_s, same.sentences_per_s) == (2.0, 5.0)
-    anew = compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 102.0, 4))
-    assert math.isnan(anew.sentences_per_s)
+        assert (same.interval_s, same.requests_per_s) == (2.0, 5.0)
+    assert math.isnan(compare(scrape_at(1.0, 100.0, 50), scrape_at(3.0, 102.0, 60)).requests_per_s)
+    assert math.isnan(compare(scrape_at(1.0, None, 50), scrape_at(3.0, None, 4)).requests_per_s)
 
 
 def test_quantiles_are_interpolated_within_their_bucket() -> None:
@@ -263,7 +266,7 @@ def lines_of(frame: Frame, columns: int) -> list[str]:
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
 @pytest.mark.parametrize(
-    "rejected", [REFUSALS, {**REFUSALS, "invalid": 0.5, "quota": 1.2}], ids=["four", "six"]
+    "rejected", [REFUSALS, {**REFUSALS, "invalid": 0.5, "quota": 1.2}], ids=["four reasons", "six reasons"]
 )
 def test_many_reasons_for_refusals_hide_no_other_figure(columns: int, rejected: dict[str, float]) -> None:
     frame = loaded_frame(rejected)

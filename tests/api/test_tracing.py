@@ -71,7 +71,10 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def traced_server(command: list[str], receiver: Receiver, share: float) -> Iterator[ServerProcess]:
-    """A server that sends its traces to the receiver. At the end of the scope all traces have arrived."""
+    """A server that sends its traces to the receiver. At the end of the scope all traces have arrived.
+
+    share: the share of the requests without a valid traceparent that are traced.
+    """
     settings: dict[str, object] = {"traces_endpoint": receiver.url, "traces_share": share}
     with ServerProcess(command, settings) as server:
         yield server.ready()
@@ -130,7 +133,7 @@ def test_no_span_holds_a_text_a_path_or_a_query(echo_command: list[str], receive
             assert not any(secret in str(value) for secret in (GOLDEN, "hello", "secret-name"))
 
 
-def test_only_the_chosen_requests_are_traced(echo_command: list[str], receiver: Receiver) -> None:
+def test_unsampled_requests_and_probes_are_not_traced(echo_command: list[str], receiver: Receiver) -> None:
     with traced_server(echo_command, receiver, 0.0) as server, server.client() as client:
         assert client.post("/v1/translate", json=BODY).status_code == 200
         unsampled = {"traceparent": f"00-{TRACE}-{PARENT}-00"}

@@ -136,7 +136,7 @@ def test_tokens_of_any_text_have_correct_spans(client: httpx.Client, text: str) 
         assert "".join(token["text"] or "" for token in score["tokens"]) == pair["translation"].strip()
 
 
-def test_n_best_joins_the_kth_of_each_segment(client: httpx.Client) -> None:
+def test_n_best_joins_the_kth_hypothesis_of_each_segment(client: httpx.Client) -> None:
     text = "Anna draws.\n\nNobody sees 42 cats!"
     answer = translated(client, text, beam_size=4, num_hypotheses=3)["translations"][0]
     first, second = (segment["hypotheses"] for segment in answer["segments"])
@@ -154,7 +154,7 @@ def test_without_n_best_there_are_no_hypotheses(client: httpx.Client) -> None:
     assert "hypotheses" not in answer["segments"][0]
 
 
-def test_a_reached_length_is_reported(client: httpx.Client) -> None:
+def test_a_reached_length_limit_is_reported(client: httpx.Client) -> None:
     segment = translated(client, GOLDEN, max_target_length=2)["translations"][0]["segments"][0]
     assert segment["finish_reason"] == "length"
 
@@ -207,7 +207,7 @@ def test_models(client: httpx.Client) -> None:
     assert model["defaults"] == {"beam_size": 4, "length_penalty": {"formula": "wu", "alpha": 0.6}}
 
 
-def test_the_document_describes_every_field_of_the_bodies(client: httpx.Client) -> None:
+def test_the_openapi_document_describes_every_field_of_the_bodies(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     for path, model in (
         ("/v1/translate", TranslateBody),
@@ -222,7 +222,7 @@ def test_the_document_describes_every_field_of_the_bodies(client: httpx.Client) 
         assert all(field["description"] for field in properties.values())
 
 
-def test_the_document_has_the_limits_that_are_settings(client: httpx.Client) -> None:
+def test_the_openapi_document_has_the_limits_that_are_settings(client: httpx.Client) -> None:
     properties = client.get("/openapi.json").json()["components"]["schemas"]["TranslateBody"]["properties"]
     assert properties["beam_size"]["maximum"] == 16
     one, several = properties["text"]["oneOf"]

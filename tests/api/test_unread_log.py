@@ -1,4 +1,4 @@
-"""If its log is not read, the server drops lines and delays no response, probe or shutdown."""
+"""If nothing reads the server's log, the server drops lines, and delays no response, probe or shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.conftest import SERVE
 from transduce.local_server import free_port
 
 NUM_REQUESTS = 200
-# Bytes that the pipe holds, as few as Linux permits.
+# The size of the log's pipe in bytes: the minimum that Linux permits.
 PIPE_BYTES = 4096
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 

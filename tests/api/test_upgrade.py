@@ -98,7 +98,7 @@ def test_the_other_header_fields_have_their_effect(server: ServerProcess) -> Non
     ],
     ids=["no host", "HTTP/2.0", "length and chunks", "CONNECT"],
 )
-def test_an_offered_upgrade_hides_no_second_request(server: ServerProcess, bad: bytes) -> None:
+def test_an_invalid_request_with_an_upgrade_or_connect_is_refused(server: ServerProcess, bad: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(bad)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")

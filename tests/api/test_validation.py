@@ -72,14 +72,14 @@ def test_a_tolerant_body_ignores_unknown_fields_and_null() -> None:
     assert validate(Tolerant, {"inner": None, "other": [CANARY]}).inner is None
 
 
-def test_a_tolerant_body_names_all_known_fields_unless_it_can_repeat_the_misspelt_one() -> None:
+def test_a_tolerant_body_refuses_a_misspelt_field_and_repeats_only_a_plain_name() -> None:
     error = refused(Tolerant, {"inner": {}, "target lang": "DE"})
     assert error.message == "a field is not known; the known fields are inner, target_lang"
     error = refused(Tolerant, {"inner": {}, "target_lan": "DE"})
     assert error.message == "target_lan is not known; did you mean target_lang?"
 
 
-def test_lengths_are_refused_as_too_large() -> None:
+def test_too_long_texts_are_refused_as_payload_too_large() -> None:
     for text, field in (("a" * 101, "text"), (["a", "b" * 101], "text[1]")):
         error = refused(TranslateBody, {**BASE, "text": text}, CONTEXT)
         assert isinstance(error, PayloadTooLarge)

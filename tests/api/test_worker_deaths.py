@@ -19,12 +19,12 @@ from tests.api.test_workers_of_the_model import (
     OPTIONS,
     SETTINGS,
     TEXTS,
-    hypotheses,
     post,
+    translations,
     workers_of,
 )
 
-# Every request is decoded for itself, so that several slow requests keep both workers busy.
+# No answer comes from the cache or from another request's decoding, so several slow requests keep both workers busy.
 MANY_RESTARTS: dict[str, object] = {
     **SETTINGS,
     "max_worker_restarts": 1000,
@@ -46,7 +46,7 @@ BUSY_S = 0.1
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ServerProcess]:
-    """A server that the tests of this module share. Each leaves it with two workers."""
+    """A server that the tests of this module share. Each test leaves it with two workers."""
     with ServerProcess(["transduce", "serve"], MANY_RESTARTS) as server:
         yield server.ready()
 
@@ -90,9 +90,9 @@ def kill_busy(workers: list[psutil.Process]) -> psutil.Process:
 
 
 def test_killed_workers_cost_no_answer(server: ServerProcess, bundled: httpx.Client) -> None:
-    # The slow requests keep both workers busy until one is killed, also on a busy machine.
+    # The slow requests keep both workers busy until one worker is killed, even if a busy machine delays the kill.
     all_options = [*[SLOW] * 4, *OPTIONS * 4]
-    answers = {str(options): hypotheses(post(bundled, **options)) for options in (SLOW, *OPTIONS)}
+    answers = {str(options): translations(post(bundled, **options)) for options in (SLOW, *OPTIONS)}
     workers = workers_of(server)
     with server.client() as client, ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(post, client, **options) for options in all_options]
@@ -102,7 +102,7 @@ def test_killed_workers_cost_no_answer(server: ServerProcess, bundled: httpx.Cli
         assert died["decoded_again"] > 0
         assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
         server.wait_for("engine_process_restarted")
-        assert [hypotheses(future.result()) for future in futures] == [
+        assert [translations(future.result()) for future in futures] == [
             answers[str(each)] for each in all_options
         ]
         with pytest.raises(psutil.NoSuchProcess):
@@ -139,14 +139,14 @@ def test_a_stream_continues_after_the_part_that_was_sent(
 
 
 def test_without_any_worker_requests_wait(server: ServerProcess, bundled: httpx.Client) -> None:
-    expected = hypotheses(post(bundled))
+    expected = translations(post(bundled))
     with server.client() as client, ThreadPoolExecutor(1) as pool:
         for worker in workers_of(server):
             worker.kill()
         wait_until(lambda: client.get("/readyz").status_code == 503)
         waiting = pool.submit(post, client)
         assert client.get("/livez").status_code == 200
-        assert hypotheses(waiting.result()) == expected
+        assert translations(waiting.result()) == expected
         wait_until(lambda: client.get("/readyz").status_code == 200)
         for _ in range(2):
             server.wait_for("engine_process_restarted")
@@ -163,7 +163,7 @@ def test_a_sentence_fails_after_two_of_its_workers_died(server: ServerProcess, b
         assert answer.json()["error"]["code"] == "engine_failure"
         assert [server.wait_for("engine_process_died")["failed"] for _ in range(2)] == [0, 2]
         assert client.get("/livez").status_code == 200
-        assert hypotheses(post(client)) == hypotheses(post(bundled))
+        assert translations(post(client)) == translations(post(bundled))
 
 
 def test_a_swap_and_a_drain_while_a_worker_is_started(bundled: httpx.Client) -> None:
@@ -173,12 +173,12 @@ def test_a_swap_and_a_drain_while_a_worker_is_started(bundled: httpx.Client) -> 
             server.wait_for("engine_process_died")
             server.signal(signal.SIGHUP)
             server.wait_for("reloaded")
-            assert hypotheses(post(client)) == hypotheses(post(bundled))
+            assert translations(post(client)) == translations(post(bundled))
             wait_until(lambda: len(workers_now(server)) == 2)
             running = pool.submit(post, client, **SLOW)
             kill_busy(workers_of(server))
             server.signal(signal.SIGTERM)
-            assert len(hypotheses(running.result())) == len(SLOW["text"])
+            assert len(translations(running.result())) == len(SLOW["text"])
         workers = workers_now(server)
         assert server.ended() == 0
         wait_until(lambda: have_ended(workers))

@@ -59,9 +59,9 @@ def workers_of(server: ServerProcess) -> list[psutil.Process]:
     return found
 
 
-def send(number: int, *processes: psutil.Process) -> None:
+def send(signal_number: int, *processes: psutil.Process) -> None:
     for process in processes:
-        process.send_signal(number)
+        process.send_signal(signal_number)
 
 
 def wait_for_children(server: ServerProcess) -> list[psutil.Process]:
@@ -108,7 +108,7 @@ def priorities(process: psutil.Process) -> set[int]:
     return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
 
 
-def hypotheses(answer: httpx.Response) -> Any:
+def translations(answer: httpx.Response) -> Any:
     assert answer.status_code == 200, answer.text
     return answer.json()["translations"]
 
@@ -120,16 +120,16 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
         workers = workers_of(server)
         with server.client() as client:
             for options in OPTIONS:
-                assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
+                assert translations(post(client, **options)) == translations(post(bundled, **options))
             for stopped, beam_size in zip(workers, (7, 8), strict=True):
                 num_steps = server.metric(STEPS)
                 send(signal.SIGSTOP, stopped)
                 waiting = pool.submit(post, client, beam_size=beam_size)
                 try:
-                    wait_for_steps(server, num_steps)  # those of the other worker
+                    wait_for_steps(server, num_steps)  # of the worker that is not stopped
                 finally:
                     send(signal.SIGCONT, stopped)
-                assert hypotheses(waiting.result()) == hypotheses(post(bundled, beam_size=beam_size))
+                assert translations(waiting.result()) == translations(post(bundled, beam_size=beam_size))
             (of_server,) = priorities(psutil.Process(server.pid))
             assert min(set.union(*map(priorities, workers))) > of_server
             send(signal.SIGSTOP, *workers)
@@ -139,7 +139,7 @@ def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Clie
             server.signal(signal.SIGTERM)
             server.wait_for("draining")
             send(signal.SIGCONT, *workers)
-            assert hypotheses(running.result()) == hypotheses(post(bundled, beam_size=5))
+            assert translations(running.result()) == translations(post(bundled, beam_size=5))
         assert server.ended() == 0
         assert have_ended(workers)
         assert (server.errors, [line for line in server.log if '"level": "error"' in line]) == ([], [])
@@ -157,13 +157,13 @@ def test_a_terminals_interrupt_drains() -> None:
             send(signal.SIGINT, *workers, psutil.Process(server.pid))
             server.wait_for("draining")
             send(signal.SIGCONT, *workers)
-            assert len(hypotheses(running.result())) == len(TEXTS)
+            assert len(translations(running.result())) == len(TEXTS)
         assert server.ended() == 0
         assert have_ended(workers)
         assert server.errors == []
 
 
-def test_a_stopped_worker_is_a_stall_and_without_restarts_a_killed_one_ends_the_server() -> None:
+def test_a_stopped_worker_is_a_stall_and_without_restarts_a_killed_worker_ends_the_server() -> None:
     settings = {**SETTINGS, "max_worker_restarts": 0}
     with ServerProcess(COMMAND, settings) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
@@ -175,7 +175,7 @@ def test_a_stopped_worker_is_a_stall_and_without_restarts_a_killed_one_ends_the_
             with server.client() as probe:
                 wait_until(lambda: probe.get("/livez").status_code == 503)
                 send(signal.SIGCONT, *workers)
-                hypotheses(running.result())
+                translations(running.result())
                 wait_until(lambda: probe.get("/livez").status_code == 200)
                 send(signal.SIGSTOP, *workers)
                 running = pool.submit(post, client, beam_size=3)  # other options, so the answer is not cached
@@ -212,7 +212,7 @@ def test_workers_share_what_was_loaded_before_the_fork(kernels: str) -> None:
     with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
         server.ready()
         with server.client() as client:
-            assert len(hypotheses(post(client))) == len(TEXTS)
+            assert len(translations(post(client))) == len(TEXTS)
         assert {one.pid for one in remaining_workers()} == {one.pid for one in workers_of(server)}
         sizes = [private_mb(worker) for worker in workers_of(server)]
         assert (max(sizes) < MAX_PRIVATE_MB) == (kernels == "native"), sizes
@@ -274,7 +274,7 @@ def test_a_reload_whose_process_is_killed_says_so_and_the_old_model_serves() -> 
             failure = server.wait_for("reload_failed")
             assert failure["problem"] == KILLED
             assert "exception" not in failure
-            hypotheses(post(client))
+            translations(post(client))
 
 
 def test_settings_that_contradict_the_model_end_the_server_and_its_workers() -> None:

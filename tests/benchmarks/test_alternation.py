@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.loadtest_alternation import compare_other_passes, compare_own_passes, median_of
 
-# Factors on the latencies of eleven passes, because the machine's speed drifts: our pass, the other tester's, ours, ...
+# Factors of the latencies of eleven passes on a machine whose speed drifts. The first pass is ours, the second is the
+# other tester's, the third is ours, and so on.
 PACE = (1.0, 1.1, 1.2, 1.4, 1.5, 1.6, 1.5, 1.3, 1.2, 1.0, 0.9)
 
 

@@ -32,7 +32,7 @@ def answered(latency_s: float | None) -> ArrivalResult:
 
 
 def finished(search: ArrivalRateSearch, *, sustained: float) -> ArrivalRateSearch:
-    """The finished search, with an engine that answers in time up to the rate `sustained`, and never above it."""
+    """The finished search of an engine that answers in time up to the rate `sustained`, and not at all above it."""
     while not search.is_done:
         search.record(answered(0.5 if search.rate <= sustained else None))
     return search
@@ -65,7 +65,7 @@ def test_an_unanswered_sentence_counts_as_late() -> None:
     assert percentile(ArrivalResult(latencies, []), 0.94) == 0.1
 
 
-def test_the_delay_of_the_tester_is_a_nearest_rank() -> None:
+def test_the_p99_delay_of_the_tester_is_a_nearest_rank() -> None:
     search = ArrivalRateSearch(10.0)
     search.record(ArrivalResult([0.1] * 100, [0.0] * 98 + [1.0, 9.0]))
     assert search.trials[0]["sent_late_p99_s"] == 1.0
@@ -95,7 +95,10 @@ def test_a_sentence_without_an_answer_within_the_limit_has_no_latency() -> None:
 
 
 class TimedWorker:
-    """A fake of Transduce's process. `translate` reports the next of `times_s` for this number of workers."""
+    """A fake of Transduce's process.
+
+    times_s: for each number of workers, the seconds that the calls of `translate` report, in order.
+    """
 
     times_s: dict[int, list[float]]
 
@@ -143,7 +146,7 @@ def test_there_are_no_more_processes_than_the_server_starts(monkeypatch: pytest.
 def batches(
     count: int, *, window_s: float, max_size: int, num_workers: int, hold: Callable[[int], None]
 ) -> list[list[int]]:
-    """The batches of `count` sentences that are submitted at once. hold: called in each batch with its number."""
+    """The batches of `count` sentences that are submitted at once. hold: called in each batch with the batch number."""
     seen: list[list[int]] = []
     lock = threading.Lock()
 
@@ -243,7 +246,7 @@ def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
         assert category_of(operator) != OTHER
 
 
-def test_maxima_of_rows_are_quantisation_and_maxima_of_chunks_top_k() -> None:
+def test_row_maxima_count_as_quantisation_and_chunk_maxima_as_top_k() -> None:
     events = [event("model_run", 0, 100), event("a", 1, 20, "ReduceMax"), event("b", 30, 5, "ReduceMax")]
     for kernel, shape in zip(events[1:], ([4, 1], [4, 120]), strict=True):
         kernel["args"]["output_type_shape"] = [{"float": shape}]

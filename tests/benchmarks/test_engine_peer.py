@@ -15,6 +15,7 @@ from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.rates import choose_peer
 from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, PeerPool, backends_of
 
+# CTranslate2's fastest settings for the corpus, that is for all sentences in one call.
 OF_CORPUS = PeerSettings(1, 2, 64, "tokens")
 
 
@@ -31,7 +32,7 @@ def test_avx512_is_forced_only_where_ctranslate2_accepts_it() -> None:
 
 
 class RankedPool:
-    """A fake of CTranslate2's processes. Settings outside `seconds` answer after 0.9 s."""
+    """A fake of CTranslate2's processes. seconds: the latency with each of these settings. Others have 0.9 s."""
 
     def __init__(self, seconds: dict[PeerSettings, float]) -> None:
         self._seconds = seconds
@@ -77,7 +78,7 @@ def test_a_short_trial_of_arrivals_is_refused(
 
 
 def result_of(vendor: str, *backends: str, **arrivals: float) -> dict[str, Any]:
-    """A result in which the first backend is the fastest one of its only case."""
+    """A result in which the first backend is the fastest backend of the only case."""
     arrived = {
         "model": "m", "precision": "int8", "beam_size": 1, "ours_per_s": 90.0, "peer_per_s": 30.0, "ratio": 3.0,
         "peer_choice": "c", **arrivals,
@@ -103,7 +104,9 @@ INTEL, AMD = "GenuineIntel", "AuthenticAMD"
         (AMD, ("CT2_USE_MKL=1", "CT2_USE_MKL=0"), "The fastest settings have MKL in 1 of 1 cases."),
     ],
 )
-def test_weights_are_packed_with_mkl_only(vendor: str, backends: tuple[str, ...], words: str) -> None:
+def test_the_report_counts_the_cases_whose_fastest_settings_have_mkl(
+    vendor: str, backends: tuple[str, ...], words: str
+) -> None:
     assert report.packing(result_of(vendor, *backends)).endswith(words)
 
 

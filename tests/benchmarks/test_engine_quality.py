@@ -20,7 +20,7 @@ REFERENCES = [
 
 
 def changed(every: int, *, beginning: int = 0) -> list[str]:
-    """The references, without two words in every `every`-th of them."""
+    """The references. Each `every`-th reference lacks two words, and number `beginning` is the first of these."""
     return [
         text.replace(" was sold", "") if number % every == beginning else text
         for number, text in enumerate(REFERENCES)

@@ -70,8 +70,8 @@ def test_detection_needs_the_test_sets_of_all_pairs(
     assert not output.exists()
 
 
-@pytest.mark.parametrize("failing", [LOUD, ""])
-def test_a_client_of_the_load_that_fails_fails_the_run(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing", [LOUD, ""], ids=["the loud caller fails", "no caller fails"])
+def test_a_failing_client_fails_the_run(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class FakeClient(Client):
         """A client whose requests are answered after a millisecond, or fail."""
 
@@ -125,7 +125,7 @@ def test_a_request_to_a_worker_that_has_ended_says_so(monkeypatch: pytest.Monkey
         worker.profile()
 
 
-def test_a_missing_bundle_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_bundle_has_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         step.main(["--bundle", str(tmp_path / "none")])
     assert "none" in capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_more_sentences_than_those_of_the_warm_up_are_needed(
 
 
 def test_the_sizes_of_groups_ascend() -> None:
-    """The search for CTranslate2's settings needs that: a larger group tries only the best ones of a smaller group."""
+    """A larger group tries only the settings of CTranslate2 that were best for a smaller group."""
     assert sizes_of(argparse.Namespace(sizes="32,1,8")) == (1, 8, 32)
 
 

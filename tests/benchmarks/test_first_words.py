@@ -37,6 +37,7 @@ KINDS = {
     "greeting", "word", "button", "heading", "list", "question", "small talk", "price", "date", "time", "contact",
     "name", "quantity", "quote", "chat", "exclamation", "thanks", "travel", "restaurant", "work", "error", "paragraph",
 }  # fmt: skip
+# The maximum number of acceptable answers of an entry.
 MAX_COMBINATIONS = 10_000
 
 
@@ -92,7 +93,7 @@ def test_single_words_come_in_three_casings() -> None:
         assert group == [group[0].lower(), group[0].capitalize(), group[0].upper()]
 
 
-def test_the_file_is_plain() -> None:
+def test_the_file_has_normalised_text_and_no_stray_spaces() -> None:
     content = FILE.read_bytes().decode("utf-8")
     assert content == unicodedata.normalize("NFC", content)
     assert "\r" not in content
@@ -125,13 +126,13 @@ def test_acceptable_answers_contain_the_required_pieces() -> None:
         assert judge(entry, entry.example).is_acceptable, entry.id
         if entry.kind == PARAGRAPH:
             for forms in entry.must:
-                in_each = (all(has_one(each, forms) for each in variants) for variants in entry.sentences)
+                in_each = (all(has_any_of(each, forms) for each in variants) for variants in entry.sentences)
                 assert any(in_each), (entry.id, forms)
         elif entry.must:
             assert [answer for answer in entry.acceptable if missing_pieces(entry, answer)] == [], entry.id
 
 
-def has_one(sentence: str, forms: tuple[str, ...]) -> bool:
+def has_any_of(sentence: str, forms: tuple[str, ...]) -> bool:
     return any(contains(sentence, form) for form in forms)
 
 

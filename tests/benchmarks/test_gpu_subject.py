@@ -100,14 +100,14 @@ def test_a_bundle_with_start_tokens_of_its_languages_is_skipped(tiny: Path) -> N
 def test_a_part_that_takes_too_long_ends_with_its_server(
     options: GpuBenchmarkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number = options.work / "process"
+    id_file = options.work / "process"
     part = options.work / "part"
-    part.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {number}.new\nmv {number}.new {number}\nwait\n")
+    part.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {id_file}.new\nmv {id_file}.new {id_file}\nwait\n")
     part.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(part))
     found = run_part(options, "http", [], 2.0)
     assert found == {"status": "failed", "reason": "took more than 2 s"}
-    child = int(number.read_text())
+    child = int(id_file.read_text())
     wait_until(lambda: have_ended([each for each in psutil.process_iter() if each.pid == child]))
 
 
@@ -124,7 +124,7 @@ def test_every_decoder_step_of_a_call_counts(tiny: Path) -> None:
     runner = load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels="native")
     assert runner.limits.max_steps > 1
     found = translate(runner, [[7, 9, runner.limits.eos_id]], beam_size=1)
-    assert found.num_steps == found.num_target_tokens + 1, "one for each subword and for the end token"
+    assert found.num_steps == found.num_target_tokens + 1, "a step for each subword and for the end token"
 
 
 def test_the_readme_downloads_what_the_server_imports() -> None:

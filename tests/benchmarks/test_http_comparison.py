@@ -61,27 +61,27 @@ from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 from transduce.loadtest.workload import from_texts
 
 TIMEOUT_S = 30.0
-BOTH = Cores(ALL_CORES, ALL_CORES)
+SHARED = Cores(ALL_CORES, ALL_CORES)
 
 
-def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
-    """A finished search on a server that meets its objective up to a rate of `holds`."""
+def searched(sustained: float, *, first: float, most: int = 30) -> RateSearch:
+    """A finished search of at most `most` trials, on a server that meets its objective up to the rate `sustained`."""
     search = RateSearch(first, most=most)
     while not search.is_done:
-        search.record(holds=search.rate <= holds)
+        search.record(holds=search.rate <= sustained)
     return search
 
 
 @pytest.mark.parametrize("first", [10.0, 57.0, 100.0, 400.0])
-@pytest.mark.parametrize("holds", [57.0, 100.0, 149.0])
-def test_the_highest_rate_is_found_from_both_sides(holds: float, first: float) -> None:
-    search = searched(holds, first=first)
-    assert holds / (1 + PRECISION) <= search.highest <= holds
+@pytest.mark.parametrize("sustained", [57.0, 100.0, 149.0])
+def test_the_highest_rate_is_found_from_both_sides(sustained: float, first: float) -> None:
+    search = searched(sustained, first=first)
+    assert sustained / (1 + PRECISION) <= search.highest <= sustained
     assert search.lowest_failed is not None
-    assert holds < search.lowest_failed <= search.highest * (1 + PRECISION)
+    assert sustained < search.lowest_failed <= search.highest * (1 + PRECISION)
 
 
-def test_a_search_ends_after_its_trials_with_the_rates_that_it_tried() -> None:
+def test_a_search_ends_after_the_maximum_number_of_trials() -> None:
     search = searched(1e9, first=10.0, most=3)
     assert search.highest == pytest.approx(10.0 * 1.2**2)
     assert search.lowest_failed is None
@@ -113,7 +113,7 @@ def test_every_server_divides_scores_by_the_same_power_of_the_length(bundle: Bun
 
 
 def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
-    """The number of requests of a counted run includes those of a warm-up, which would not be measured."""
+    """A counted run sends a fixed number of requests. If a warm-up sent some of them, they would not be measured."""
     server: Any = ProcessTree(echo().command)
     server.port = 1
     for load, is_warmed in (
@@ -267,10 +267,11 @@ def answer(server: ProcessTree, text: str) -> str:
 
 
 @pytest.mark.server
-def test_ctranslate2_translates_alone_as_in_a_window(
+def test_ctranslate2_translates_the_same_with_and_without_a_window(
     served: ModelFormats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
+    monkeypatch.setattr(traffic, "FEW_ANSWERS", 1)
     monkeypatch.setattr(traffic, "WARM_UP_S", 0.2)
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("CT2_USE_MKL=0", PeerSettings(1, 1))
@@ -278,7 +279,7 @@ def test_ctranslate2_translates_alone_as_in_a_window(
         ctranslate2(served, choice, has_window=has_window, name=name)
         for name, has_window in ((ALONE, False), (WINDOW, True))
     ]
-    with running_servers(subjects, BOTH) as servers:
+    with running_servers(subjects, SHARED) as servers:
         alone, window = (server for _, server in servers)
         first = answer(alone, texts[0])
         assert first != texts[0]

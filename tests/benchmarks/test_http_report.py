@@ -37,9 +37,10 @@ def trial(rate: float, *, holds: bool, is_late: bool = False, num: int = 600) ->
 
 @pytest.fixture
 def parts() -> dict[str, Any]:
-    """Transduce, the window batcher and the echo server; in `bimodal` also LibreTranslate, which is too slow.
+    """The figures of Transduce, the window batcher and the echo server.
 
-    Transduce is faster and takes more memory.
+    Transduce is faster than the window batcher, and takes more memory. `bimodal` also has LibreTranslate, which is too
+    slow for the rate of `bimodal`.
     """
     common = {
         "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,

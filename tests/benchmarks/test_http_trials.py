@@ -49,7 +49,7 @@ def scripted_trial(rate: float, *, holds: bool, is_late: bool) -> Trial:
 def test_a_trial_with_a_late_tester_is_repeated_once(
     monkeypatch: pytest.MonkeyPatch, context: Context
 ) -> None:
-    """The repetition counts, late or not."""
+    """The repetition counts even if its tester is late too."""
     outcomes = [(True, False), (False, True), (True, False), (True, True), (False, True)]
     waiting = list(outcomes)
 

@@ -23,7 +23,7 @@ def files(folder: Path, script: str) -> MarianFiles:
     return MarianFiles(folder / "weights", folder / "vocabulary", folder)
 
 
-def test_a_process_that_ends_between_two_calls(tmp_path: Path) -> None:
+def test_a_process_that_ends_between_two_calls_is_an_error(tmp_path: Path) -> None:
     marian = MarianProcess(files(tmp_path, "echo ready; read line; echo $line; exit 4"), [], {})
     marian.write("one\n")
     assert marian.read_line() == "one\n"
@@ -48,5 +48,5 @@ def test_an_engine_that_fails_leaves_no_process(tmp_path: Path) -> None:
     served = ModelFormats(bundle, tmp_path, "not measured", files(tmp_path, script))
     with pytest.raises(ValueError, match="word") as raised:
         best_marian_settings(served, num_threads=1)
-    assert raised.tb is not None  # keeps the engine, so that the garbage collector does not close it
+    assert raised.tb is not None  # keeps the engine alive; the garbage collector would close it
     assert not Path("/proc", (tmp_path / "pid").read_text("ascii").strip()).exists()

@@ -1,4 +1,4 @@
-"""The overload benchmark counts from the time when a request is due, until the last answer."""
+"""The overload benchmark measures latencies from the time when a request is due, and CPU time until the last answer."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_the_delay_of_the_tester_is_in_its_figures() -> None:
 
 
 class SlowServer:
-    """A server that answers every request after 0.1 s. Its CPU time is the time of a clock."""
+    """A server that answers every request after 0.1 s. Its CPU time is a clock's time, as if it were always busy."""
 
     def __init__(self, _: object) -> None:
-        self.read: list[float] = []
+        self.cpu_times_s: list[float] = []
 
     async def _serve(self, port: Future[int]) -> None:
         self._loop, self._is_over = asyncio.get_running_loop(), asyncio.Event()
@@ -92,8 +92,8 @@ class SlowServer:
         self._thread.join()
 
     def cpu_time_s(self) -> float:
-        self.read.append(time.perf_counter())
-        return self.read[-1]
+        self.cpu_times_s.append(time.perf_counter())
+        return self.cpu_times_s[-1]
 
 
 def test_the_share_of_a_core_is_of_the_time_until_the_last_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_the_share_of_a_core_is_of_the_time_until_the_last_answer(monkeypatch: p
     monkeypatch.setattr(overload, "NUM_CLIENTS", 4)
     monkeypatch.setattr(overload, "MULTIPLES", (0.8,))
     found: Any = measure(None, beam_size=1, timeout_ms=60_000, seconds=0.5)
-    before, after = server.read
+    before, after = server.cpu_times_s
     share = found["0.8 x"]["event_loops_share_of_a_core"]
     assert share == pytest.approx((after - before) / found["0.8 x"]["elapsed_s"], abs=0.01)
     assert found["num_clients"] == 4

@@ -22,7 +22,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait for the children to end, because these do not end by themselves."""
+    """Shorten the wait for the children to end. The children of these tests do not end by themselves."""
     monkeypatch.setattr(process_tree, "CHILDREN_LIMIT_S", 0.2)
 
 
@@ -61,7 +61,7 @@ def test_the_figures_of_a_dead_server_are_an_error(
 
 
 def kill(tree: ProcessTree, *, is_reaped: bool) -> None:
-    """Kill a server, and wait until it is a zombie, or is gone."""
+    """Kill a server. Wait until it is a zombie or, if is_reaped, until it is gone."""
     if is_reaped:
         tree.send_signal(signal.SIGKILL)
         tree.wait(LIMIT_S)

@@ -17,9 +17,9 @@ NUM_REQUESTS = 20
 
 @contextmanager
 def serving(*, other: bytes = b"") -> Iterator[int]:
-    """A server that answers with the request, and late to the first. Yields its port.
+    """A server that answers each request with the request's body, and the first request late. Yields the port.
 
-    other: the server answers something else to requests that contain it.
+    other: the server gives another answer to requests that contain this text; empty: to no request.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -18,7 +18,7 @@ def written(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_result_of_alignment_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_of_benchmarks_alignment_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def report(args: argparse.Namespace) -> dict[str, Any]:
         return {"held_out": [], "alignment": {"layer": 1, "heads": [0]}}
 
@@ -30,7 +30,7 @@ def test_a_result_of_alignment_has_a_head(tmp_path: Path, monkeypatch: pytest.Mo
     assert {"commit", "machine", "versions", "alignment"} <= set(result)
 
 
-def test_a_result_of_native_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_of_benchmarks_native_has_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "library_path", lambda: tmp_path)
     monkeypatch.setattr(kernels, "is_supported", lambda: True)
     monkeypatch.setattr(native, "measure", lambda options: iter(()))

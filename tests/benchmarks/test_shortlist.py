@@ -1,4 +1,4 @@
-"""`benchmarks.shortlist` measures the directions of its test set as the server decodes them, whatever a line holds."""
+"""`benchmarks.shortlist` decodes the directions of its test set as the server does, even if a line is unusual."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.bundles.damage import set_field, update_hashes
 from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE, sentences
 
 PAIRS = [("en", "de", "\u2581DIE"), ("de", "en", "\u2581ALTE"), ("en", "fr", "\u2581DIE")]
-LONGEST = MAX_LENGTH - 1  # the start token of a pair takes one place of the cache
+# The bundle's max_target_length. The caches have MAX_LENGTH columns, and the start token of a pair takes one column.
+LONGEST = MAX_LENGTH - 1
 UNKNOWN = " ".join("\u03b1\u03b2\u03b3\u03b4\u03b5\u03b6\u03b7\u03b8\u03b9")
 LINES = [
     *((pair.source.rsplit(" ", 1)[0], "Die Br\u00fccke") for pair in sentences()[:2]),
@@ -36,7 +37,7 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def bundle(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with a shortlist of each of three pairs. Its target vocabulary has capitals only."""
+    """A bundle with a shortlist for each of PAIRS. Its target vocabulary has capitals only."""
     folder = tmp_path_factory.mktemp("shortlist") / "bundle"
     shutil.copytree(tiny / "bundle", folder)
     capitals = [Pair(pair.source.upper(), pair.target.upper(), "tiny") for pair in sentences()]

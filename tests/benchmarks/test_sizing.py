@@ -12,7 +12,7 @@ from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.workload import built_in
 
 
-def test_simulated_percentiles_have_the_nearest_rank_as_the_load_testers(
+def test_simulated_percentiles_are_nearest_ranks_as_in_the_load_tester(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sizing, "latencies_s", lambda *_: [number / 1000 for number in range(100, 0, -1)])
@@ -21,13 +21,15 @@ def test_simulated_percentiles_have_the_nearest_rank_as_the_load_testers(
 
 
 @pytest.mark.parametrize(
-    ("ratio", "num_invalid_runs", "expected"),
+    ("ratio", "num_invalid_runs", "agrees"),
     [(0.81, 0, True), (1.19, 0, True), (1.21, 0, False), (1.0, 1, False)],
 )
-def test_an_invalid_run_does_not_agree(ratio: float, num_invalid_runs: int, expected: bool) -> None:
+def test_latencies_agree_within_a_fifth_if_all_runs_are_valid(
+    ratio: float, num_invalid_runs: int, agrees: bool
+) -> None:
     good = {"ratio": {"p50": 1.0, "p99": 1.0}, "num_invalid_runs": 0}
     other = {"ratio": {"p50": 1.0, "p99": ratio}, "num_invalid_runs": num_invalid_runs}
-    assert sizing.agrees([good, other]) == expected
+    assert sizing.agrees([good, other]) == agrees
 
 
 @pytest.mark.parametrize(

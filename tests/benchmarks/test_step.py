@@ -59,7 +59,7 @@ def test_a_bundle_too_small_for_the_cases_is_refused(
     assert "the model's targets are limited to 39 subwords, and 40 are needed" in problems
 
 
-def test_kernels_that_a_precision_lacks_are_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_that_a_precision_lacks_have_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         step.main(["--preset", "tiny", "--variants", "fp16-avx2", "--rows", "1", "--sentences", "1x6"])
     assert (
@@ -72,7 +72,7 @@ def test_kernels_that_a_precision_lacks_are_no_traceback(capsys: pytest.CaptureF
     [BundleError("x", ["why"]), SettingsError(["why"]), ConfigError("why")],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_of_the_model_is_no_traceback(
+def test_an_error_of_the_model_has_no_traceback(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
@@ -94,7 +94,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(("variant", "kernels"), KERNELS.items())
-def test_a_suffix_chooses_the_kernels(
+def test_the_suffix_of_a_variant_chooses_its_kernels(
     variant: str, kernels: KernelChoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: dict[str, Any] = {}

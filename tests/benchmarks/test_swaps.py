@@ -1,6 +1,6 @@
 """The benchmark that replaces a served model refuses two bundles of one version.
 
-No answer would tell which of them gave it.
+An answer names only the model and its version, so it would not show which bundle gave the answer.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from benchmarks import two_models
         ("int8", "en", False, 99, "its max_target_length is 99, not at least 100"),
     ],
 )
-def test_what_a_bundle_needs(
+def test_a_bundle_that_cannot_be_measured_is_refused(
     precision: str,
     source: str,
     has_starts: bool,

@@ -18,10 +18,13 @@ def copy_bundle(
     pairs: Sequence[tuple[str, str]] = (),
     languages: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Replace the bundle at `folder`, if any, by a copy. As an operator does, write it beside the folder and rename it.
+    """Copy a bundle to `folder`, in the place of the bundle there, if any.
 
-    pairs: source and target of each pair, all with the first pair's prefix; empty for the bundle's own pairs.
-    languages: other codes for languages of the bundle's own pairs, which keep their prefixes.
+    As an operator does, write the copy beside the folder, and then rename it.
+
+    pairs: source and target of each pair of the copy, all with the source_prefix of the bundle's first pair; empty: the
+        bundle's own pairs.
+    languages: new language codes by the codes in the bundle's own pairs. The pairs keep their prefixes.
     """
     fresh, old = folder.with_name("fresh"), folder.with_name("old")
     shutil.copytree(bundle, fresh)

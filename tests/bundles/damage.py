@@ -69,7 +69,7 @@ def set_golden(**fields: Any) -> Change:
 
 
 def move_graphs(bundle: Path) -> None:
-    """Rename the folder of the int8 graphs, also in the manifest."""
+    """Rename the folder of the int8 graphs, on the disk and in the manifest."""
     (bundle / "int8").rename(bundle / "other")
     file = bundle / "manifest.json"
     file.write_text(file.read_text("utf-8").replace('"int8/', '"other/'), "utf-8")
@@ -118,7 +118,7 @@ def negate_rows(precision: str, ids: Sequence[int]) -> Change:
     return apply
 
 
-def move_weights(bundle: Path) -> None:
+def put_nans(bundle: Path) -> None:
     """Replace a float32 tensor of the int8 encoder by NaNs in ONNX's field float_data."""
     path = bundle / "int8" / "encoder.onnx"
     graph = onnx.load(path, load_external_data=False)

@@ -19,7 +19,7 @@ from transduce.cli import main
 @pytest.fixture
 def folder(tiny: Path, tmp_path: Path) -> Path:
     """A folder with a bundle and what a killed export leaves beside it."""
-    for name in ("my", ".my.tmp", ".my.old"):
+    for name in ("my", ".my.export.tmp", ".my.export.old"):
         shutil.copytree(tiny / "bundle", tmp_path / "bundles" / name)
     return tmp_path / "bundles"
 

@@ -22,8 +22,8 @@ from tests.bundles.damage import (
     damage_pieces,
     flip,
     move_graphs,
-    move_weights,
     put_folder,
+    put_nans,
     put_pipe,
     set_field,
     set_golden,
@@ -34,6 +34,7 @@ from tests.bundles.damage import (
 from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE
 
 SERVE = ["transduce", "serve"]
+# Lengths and dimensions far above those of the model. Some exceed 32 bits, and the largest exceeds 64 bits.
 HUGE = (99_999, 2**31, 2**62)
 VAST = (2**31, 2**62, 2**90)
 
@@ -92,9 +93,7 @@ OTHERS = [
     Damage("weights NaN", set_weight(float("nan")), "int8/weights.bin: the weights"),
     Damage("weights Inf", set_weight(float("-inf")), "values that are not numbers"),
     Damage("weights huge", set_weight(3e38), "have values up to 3.0e+38, and none may be above 65504"),
-    Damage(
-        "weights in float_data", move_weights, "have 0 values in raw_data or in a file, and their shape has"
-    ),
+    Damage("weights in float_data", put_nans, "have 0 values in raw_data or in a file, and their shape has"),
     Damage("graph of random bytes", flip("int8/native_encoder.onnx", 2000), "int8/native_encoder.onnx"),
     Damage(
         "graphs of another folder",
@@ -219,7 +218,7 @@ def test_special_ids_must_be_those_of_the_tokenizer(bundle: Path) -> None:
 
 @pytest.mark.parametrize("num_bytes", [1, 5, 50])
 @pytest.mark.parametrize("name", ["source.spm", "int8/encoder.onnx", "int8/native_decoder.onnx"])
-def test_flipped_bytes_raise_a_bundle_error_or_none(name: str, num_bytes: int, bundle: Path) -> None:
+def test_flipped_bytes_raise_no_error_or_a_bundle_error(name: str, num_bytes: int, bundle: Path) -> None:
     flip(name, num_bytes)(bundle)
     with contextlib.suppress(BundleError):  # another error fails the test
         load_tokenizers(load_bundle(bundle, choose=lambda manifest: "int8"))
@@ -269,7 +268,7 @@ def test_a_server_ends_with_78(damage: Damage, num_lanes: int, bundle: Path) -> 
 
 @pytest.mark.server
 @pytest.mark.parametrize("num_lanes", [1, 2])
-def test_a_golden_sentence_with_an_impossible_beam_size(num_lanes: int, bundle: Path) -> None:
+def test_a_golden_sentence_with_an_impossible_beam_size_ends_the_server(num_lanes: int, bundle: Path) -> None:
     """The error names the line of golden.jsonl. The engine does not fail."""
     golden = bundle / "golden.jsonl"
     golden.write_bytes(golden.read_bytes().replace(b'"beam_size":4', b'"beam_size":1000', 1))

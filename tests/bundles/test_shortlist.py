@@ -79,7 +79,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
             assert found.shortlist([2]).tolist() == [*range(64), 90]
 
 
-def changed(bundle: Path, **fields: Any) -> None:
+def rewrite(bundle: Path, **fields: Any) -> None:
     """Write the bundle's table with other fields."""
     write_shortlists(bundle / SHORTLIST, [replace(table_of(bundle), **fields)])
 
@@ -97,11 +97,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (cut, "truncated"),
     "too long": (prolong, "2 bytes after"),
     "another file": (lambda bundle: (bundle / SHORTLIST).write_bytes(b"x" * 99), "does not begin"),
-    "id out of range": (lambda bundle: changed(bundle, ids=table_of(bundle).ids + VOCAB_SIZE), "vocabulary"),
-    "few ids": (lambda bundle: changed(bundle, always=np.arange(9, dtype=np.uint32)), "fewer than 64"),
-    "offsets": (lambda bundle: changed(bundle, offsets=table_of(bundle).offsets[::-1]), "offsets"),
+    "id out of range": (lambda bundle: rewrite(bundle, ids=table_of(bundle).ids + VOCAB_SIZE), "vocabulary"),
+    "few ids": (lambda bundle: rewrite(bundle, always=np.arange(9, dtype=np.uint32)), "fewer than 64"),
+    "offsets": (lambda bundle: rewrite(bundle, offsets=table_of(bundle).offsets[::-1]), "offsets"),
     "another model": (
-        lambda bundle: changed(
+        lambda bundle: rewrite(
             bundle, offsets=np.append(table_of(bundle).offsets, len(table_of(bundle).ids))
         ),
         "401 subwords, and the model has 400",
@@ -213,7 +213,7 @@ def sources(bundle: Path) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_a_sentence_takes_subwords_of_its_list_and_the_same_in_a_batch(
+def test_a_sentence_gets_only_subwords_of_its_shortlist_and_the_same_in_a_batch(
     options: DecodingOptions, bundle: Path, sources: list[list[int]]
 ) -> None:
     runner, table = load(bundle), table_of(bundle)
@@ -229,7 +229,7 @@ def test_a_sentence_takes_subwords_of_its_list_and_the_same_in_a_batch(
 def test_a_bad_result_is_decoded_again_with_the_whole_vocabulary(
     options: DecodingOptions, bundle: Path, sources: list[list[int]]
 ) -> None:
-    runner = load(bundle, min_log_probability=0.0)
+    runner = load(bundle, min_log_probability=0.0)  # every result is below 0
     driver = CoreDriver(runner)
     submitted = [driver.submit(source, options) for source in sources]
     driver.run()

@@ -45,7 +45,7 @@ def watch(folder: Path) -> Watch:
     return Watch(folder)
 
 
-def names(watch: Watch) -> list[str | None]:
+def polled_names(watch: Watch) -> list[str | None]:
     return [None if manifest is None else manifest.name for manifest in watch.poll().values()]
 
 
@@ -69,13 +69,13 @@ def test_the_watch_waits_while_files_change(watch: Watch, folder: Path, tiny: Pa
     for second in range(3):
         os.utime(folder / "a" / "source.spm", (second, second))
         assert watch.poll() == {}
-    assert names(watch) == ["a"]
+    assert polled_names(watch) == ["a"]
 
 
 def test_an_invalid_manifest_is_returned_too(watch: Watch, folder: Path) -> None:
     (folder / "a" / "manifest.json").write_text("{}", "utf-8")
     assert watch.poll() == {}
-    assert names(watch) == [None]
+    assert polled_names(watch) == [None]
     assert watch.poll() == {}, "it is tried once"
 
 
@@ -84,7 +84,7 @@ def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
 ) -> None:
     copy_bundle(tiny / "bundle", folder / "b", name="b")
     watch.poll()
-    assert names(watch) == ["b"]
+    assert polled_names(watch) == ["b"]
     for name in ("a", "b"):
         shutil.rmtree(folder / name)
     with pytest.raises(SettingsError):
@@ -92,7 +92,7 @@ def test_the_watch_finds_a_new_bundle_and_waits_for_a_missing_one(
     assert watch.poll() == watch.poll() == {}
     copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
     watch.poll()
-    assert names(watch) == ["a"]
+    assert polled_names(watch) == ["a"]
 
 
 def test_a_folder_that_is_removed_during_a_poll_does_not_end_the_watch(
@@ -107,7 +107,7 @@ def test_a_folder_that_is_removed_during_a_poll_does_not_end_the_watch(
         patch.setattr(Path, "rglob", removed)
         assert watch.poll() == {}
     assert watch.poll() == {}
-    assert names(watch) == ["a"]
+    assert polled_names(watch) == ["a"]
 
 
 def test_a_bundle_that_could_not_be_served_is_returned_again_when_its_files_have_changed(
@@ -118,34 +118,34 @@ def test_a_bundle_that_could_not_be_served_is_returned_again_when_its_files_have
     content = weights.read_bytes()
     weights.unlink()
     watch.poll()
-    assert names(watch) == ["a"]
+    assert polled_names(watch) == ["a"]
     assert watch.poll() == watch.poll() == {}
     weights.write_bytes(content)
     assert watch.poll() == {}, "its files may still be written"
-    assert names(watch) == ["a"]
+    assert polled_names(watch) == ["a"]
     assert watch.poll() == watch.poll() == {}
 
 
 def test_a_bundle_that_could_not_be_served_is_returned_again_when_another_one_has_changed(
     watch: Watch, folder: Path, tiny: Path
 ) -> None:
-    """While any bundle is broken, the server does not start to serve a new one.
+    """While any bundle is broken, the server does not start to serve a new bundle.
 
-    So the watch returns the new one again when the broken one is removed, or when a served one has changed.
+    So the watch returns the new bundle again when the broken bundle is removed, or when a served bundle has changed.
     """
     (folder / "bad").mkdir()
     (folder / "bad" / "manifest.json").write_text("{", "utf-8")
     copy_bundle(tiny / "bundle", folder / "b", name="b")
     watch.poll()
-    assert set(names(watch)) == {"b", None}
+    assert set(polled_names(watch)) == {"b", None}
     assert watch.poll() == watch.poll() == {}
     shutil.rmtree(folder / "bad")
     watch.poll()
-    assert names(watch) == ["b"]
+    assert polled_names(watch) == ["b"]
     assert watch.poll() == watch.poll() == {}
     os.utime(folder / "a" / "source.spm", (1, 1))
     watch.poll()
-    assert names(watch) == ["b"]
+    assert polled_names(watch) == ["b"]
     watch.serve(folder / "b")
     assert watch.poll() == watch.poll() == {}
 
@@ -158,7 +158,7 @@ def test_a_bundle_is_returned_once_while_another_one_is_written(
     found = []
     for second in range(4):
         os.utime(folder / "c" / "source.spm", (second, second))
-        found += names(watch)
+        found += polled_names(watch)
     assert found == ["b"]
 
 

@@ -83,6 +83,7 @@ def ranked(found: list[Hypothesis], options: DecodingOptions) -> list[Hypothesis
 
 
 def is_enough(model: ReferenceModel, complete: list[Hypothesis], best_live: float) -> bool:
+    """Whether the search may end. best_live: the largest sum of log-probabilities of a live hypothesis."""
     options = model.options
     if options.early_stop is EarlyStop.FIRST:
         return len(complete) >= options.beam_size * options.patience
@@ -126,7 +127,7 @@ def every_translation(
 ) -> list[Hypothesis]:
     """All targets of at most max_target_length subwords that the options allow, best first.
 
-    A target ends with the end token. A target of full length ends without one if the end token is forbidden there.
+    A target ends with the end token. A target of full length has no end token if the end token is forbidden there.
     """
     model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]

@@ -59,8 +59,8 @@ def drive(
 ) -> list[list[Hypothesis]]:
     """Run searches in a batch until all are done, and return the hypotheses of each. Stored prefixes replace the cache.
 
-    Each step passes distributions or attention on only if a search wants them. languages: one model for each search.
-    num_candidates: the least number of candidates of each step.
+    A step has distributions or attention only if a search wants them. languages: one model for each search.
+    num_candidates: the minimum number of candidates of each step.
     """
     prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
     while alive := [index for index, search in enumerate(searches) if not search.is_done]:
@@ -71,7 +71,7 @@ def drive(
         for index in alive:
             rows.append(list(range(len(tables), len(tables) + len(prefixes[index]))))
             tables += [np.array(languages[index](prefix), np.float32) for prefix in prefixes[index]]
-            if attention is not None:  # a cache has more columns than the source
+            if attention is not None:  # with two columns beyond the source, as in a cache
                 attention_rows += [
                     np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]
                 ]

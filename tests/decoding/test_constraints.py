@@ -58,7 +58,7 @@ def test_the_end_token_is_forbidden_below_min_target_length() -> None:
     assert forbidden((4, 5), options, EOS) == []
 
 
-def test_constrained_returns_new_scores_and_leaves_its_input() -> None:
+def test_constrained_returns_new_scores_and_does_not_change_its_input() -> None:
     scores = np.log(np.full((2, 6), 1 / 6, np.float32))
     before = scores.copy()
     options = DecodingOptions(suppress_sequences=((5,), (4, 2)), repetition_penalty=2.0)

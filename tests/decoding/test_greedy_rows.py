@@ -116,7 +116,7 @@ class RandomBatch:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_search_gives_its_result_alone(seed: int) -> None:
+def test_each_search_gives_the_same_result_as_alone(seed: int) -> None:
     batch = RandomBatch(seed)
     while batch.waiting or batch.running:
         batch.change_rows()

@@ -38,14 +38,14 @@ def test_cycles(ids: list[int], last: int, longest: int) -> None:
     [
         ([8, 9, 8, 9, 8], VARIED, False),  # "1, 1, 1"
         ([8] * 15, VARIED, False),
-        ([8] * 16, VARIED, True),
+        ([8] * 16, VARIED, True),  # MIN_LENGTH subwords
         ([*VARIED, *[8, 9] * 8], VARIED, True),
         ([*VARIED, *[8, 9] * 8, 7], VARIED, False),  # the cycle has ended
         (VARIED[:18] * 2, VARIED, False),  # a phrase that occurs twice
         (VARIED[:18] * 3, VARIED, True),
-        ([8, 9] * 20, [8, 9] * 20, False),  # the source repeats it as often
+        ([8, 9] * 20, [8, 9] * 20, False),  # the source has the same cycle
         ([8, 9] * 47, [8, 9] * 20, False),
-        ([8, 9] * 48, [8, 9] * 20, True),
+        ([8, 9] * 48, [8, 9] * 20, True),  # MIN_LENGTH subwords, and twice as many as the source
     ],
 )
 def test_is_looping(ids: list[int], source: list[int], expected: bool) -> None:
@@ -85,6 +85,7 @@ def test_a_looping_search_ends_early_without_a_hypothesis(beam_size: int, period
     assert drive([search], [counted])[0] == []
     assert search.is_done
     assert search.has_looped
+    # A loop has at least 16 subwords (MIN_LENGTH) and 3 periods (MIN_REPEATS). It is looked for every 8 subwords.
     assert max(lengths) < max(16, 3 * period) + 8
     second = guarded_search(search)
     (found,) = drive([second], [language])

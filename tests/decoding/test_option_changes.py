@@ -11,12 +11,13 @@ from app.decoding.options import DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
 from app.errors import InvalidRequest
 
+# The default options of two models.
 FIRST = DecodingOptions(beam_size=5, length_penalty=LengthPenalty.POWER, alpha=0.3, max_target_length=90)
 SECOND = DecodingOptions(beam_size=1, alpha=0.0, max_target_length=40)
 
 
 @pytest.mark.parametrize("defaults", [FIRST, SECOND])
-def test_options_that_are_not_set_are_the_models(defaults: DecodingOptions) -> None:
+def test_options_that_are_not_set_come_from_the_model(defaults: DecodingOptions) -> None:
     assert NO_CHANGES.merged(defaults) == defaults
     merged = OptionChanges.of(alpha=1.0).merged(defaults)
     assert (merged.alpha, merged.length_penalty) == (1.0, defaults.length_penalty)
@@ -38,6 +39,7 @@ def test_options_that_are_not_set_are_the_models(defaults: DecodingOptions) -> N
 def test_a_beam_that_is_not_set_fits_the_other_options(
     values: dict[str, Any], beam_sizes: tuple[int, int]
 ) -> None:
+    # max_beam_size limits only a beam size that the request does not set.
     changes = OptionChanges(max_beam_size=6).updated(**values)
     assert tuple(changes.merged(each).beam_size for each in (FIRST, SECOND)) == beam_sizes
 

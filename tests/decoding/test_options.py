@@ -1,4 +1,4 @@
-"""Decoding options. Most are compared with reference searches that share no code with the search.
+"""Decoding options. Most options are tested against reference searches that share no code with `app.decoding`.
 
 Sampling, the loop guard and length ratios have tests in other files.
 """
@@ -71,7 +71,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_translation(seed: int, early_
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_equals_the_reference_search_with_the_same_options(seed: int) -> None:
+def test_a_search_with_random_options_equals_the_reference_search(seed: int) -> None:
     rng = random.Random(seed)
     beam_size = rng.choice([1, 1, 2, 4, 7])
     language, attention = (
@@ -100,7 +100,7 @@ def test_patience_sets_how_many_hypotheses_must_be_complete(beam_size: int, pati
             assert found[0].score >= hasty[0].score
 
 
-def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:
+def test_early_stop_bound_is_never_worse_than_first_and_sometimes_better() -> None:
     num_better = 0
     for seed in range(40):
         language = random_language(seed, vocab_size=20, eos_bonus=1.0)
@@ -114,8 +114,8 @@ def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:
     assert num_better
 
 
-def test_bound_ends_early_if_no_continuation_can_be_better() -> None:
-    """Without a length penalty, sums only fall. So the search ends once no live sum is above that of the best
+def test_early_stop_bound_ends_the_search_when_no_continuation_can_be_better() -> None:
+    """Without a length penalty, sums only fall. So the search ends once no live sum is above the sum of the best
     complete hypothesis.
     """
     language = random_language(3, vocab_size=10, eos_bonus=3.0)
@@ -162,7 +162,7 @@ def test_a_guided_search_with_options_without_effect_equals_the_plain_one(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_searches_of_all_kinds_in_a_batch_give_their_results_alone(seed: int) -> None:
+def test_searches_of_all_kinds_in_a_batch_give_the_same_results_as_alone(seed: int) -> None:
     rng = random.Random(seed)
     attention = random_attention(seed)
     options = [
@@ -182,11 +182,11 @@ def test_searches_of_all_kinds_in_a_batch_give_their_results_alone(seed: int) ->
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_off_values_give_a_plain_search(beam_size: int) -> None:
-    off = DecodingOptions(beam_size=beam_size)
-    assert not isinstance(start(off), GuidedSearch)
+def test_default_options_give_a_plain_search(beam_size: int) -> None:
+    default = DecodingOptions(beam_size=beam_size)
+    assert not isinstance(start(default), GuidedSearch)
     for field in ("wants_distributions", "wants_alignment"):
-        assert getattr(start(off), field) is False
+        assert getattr(start(default), field) is False
 
 
 def test_a_target_prefix_needs_distributions_only_for_its_own_steps() -> None:

@@ -66,7 +66,7 @@ def test_impossible_subwords_are_never_drawn() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0 - 2**-53])
-def test_the_smallest_and_largest_random_numbers(value: float) -> None:
+def test_the_extreme_random_numbers_draw_the_first_and_the_last_possible_subword(value: float) -> None:
     class FixedGenerator(np.random.Generator):
         def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
             return value
@@ -92,7 +92,7 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch() -> None:
     assert together[2:][::-1] == alone
 
 
-def test_another_seed_draws_others_and_a_fresh_search_draws_the_same() -> None:
+def test_another_seed_draws_other_subwords_and_a_fresh_search_draws_the_same() -> None:
     language = random_language(1, vocab_size=30, eos_bonus=-1.0)
     found: list[Hypothesis] = [found_by(options(seed), language)[0] for seed in range(10)]
     assert len({one.ids for one in found}) == 10
@@ -101,7 +101,7 @@ def test_another_seed_draws_others_and_a_fresh_search_draws_the_same() -> None:
     assert drive([search.fresh()], [language])[0] == [found[3]]
 
 
-def test_scores_are_the_models() -> None:
+def test_the_scores_of_a_sample_are_the_models_log_probabilities() -> None:
     language = random_language(2, vocab_size=30, eos_bonus=-1.0)
     (found,) = found_by(options(5), language)
     for position, (token, score) in enumerate(zip(found.ids, found.token_log_probabilities, strict=False)):

@@ -17,7 +17,7 @@ from tests.decoding.search_driver import BOS, EOS, assert_same, drive, random_la
 
 @pytest.mark.parametrize("beam_size", range(1, 17))
 @pytest.mark.parametrize("formula", list(LengthPenalty))
-def test_equals_the_reference_search(beam_size: int, formula: LengthPenalty) -> None:
+def test_a_search_equals_the_reference_search(beam_size: int, formula: LengthPenalty) -> None:
     for seed in range(6):
         language = random_language(seed, vocab_size=40, eos_bonus=seed - 1.0)
         options = DecodingOptions(
@@ -31,7 +31,7 @@ def test_equals_the_reference_search(beam_size: int, formula: LengthPenalty) -> 
 
 
 @pytest.mark.parametrize("vocab_size", [2, 3, 4, 7])
-def test_equals_the_reference_search_if_the_vocabulary_is_smaller_than_the_beam(vocab_size: int) -> None:
+def test_a_search_equals_the_reference_search_if_the_beam_exceeds_the_vocabulary(vocab_size: int) -> None:
     for seed in range(20):
         language = random_language(seed, vocab_size=vocab_size)
         options = DecodingOptions(beam_size=2 + seed % 8, num_hypotheses=2, max_target_length=1 + seed % 7)
@@ -96,7 +96,7 @@ def test_a_fresh_search_starts_over(beam_size: int) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_after_max_target_length_only_an_end_token_as_next_token_counts(beam_size: int) -> None:
+def test_a_target_of_max_target_length_may_still_be_followed_by_the_end_token(beam_size: int) -> None:
     def never(prefix: tuple[int, ...]) -> list[float]:
         return [-math.inf if token == EOS else math.log(1 / 9) for token in range(10)]
 
@@ -149,8 +149,8 @@ def test_sums_are_float64() -> None:
     assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)
 
 
-# One sentence has few candidates, which the search ranks in lists. In this and the next test the larger number of
-# sentences has more than FEW_CANDIDATES, which it ranks in arrays.
+# The search ranks at most FEW_CANDIDATES candidates in lists, and more candidates in arrays. In this and the next test,
+# the candidates of one sentence are ranked in lists, and those of the larger number of sentences in arrays.
 @pytest.mark.parametrize("num_sentences", [1, 12])
 def test_an_impossible_end_token_completes_no_hypothesis(num_sentences: int) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=5)

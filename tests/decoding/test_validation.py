@@ -13,7 +13,7 @@ from app.errors import InvalidRequest
 
 BOUNDS = Bounds(vocab_size=50, eos_id=3, max_target_length=40)
 BEAM = DecodingOptions(max_target_length=40)
-ONE = DecodingOptions(beam_size=1, max_target_length=40)
+GREEDY = DecodingOptions(beam_size=1, max_target_length=40)
 
 
 def refusal(options: DecodingOptions, bounds: Bounds = BOUNDS) -> InvalidRequest:
@@ -31,13 +31,13 @@ def refusal(options: DecodingOptions, bounds: Bounds = BOUNDS) -> InvalidRequest
         (BEAM, {"sampling": Sampling()}, ("sampling", "beam_size")),
         (BEAM, {"forced_target": (5,)}, ("forced_target", "beam_size")),
         (BEAM, {"target_prefix": (5, 6), "max_target_length": 1}, ("target_prefix", "max_target_length")),
-        (ONE, {"forced_target": (5, 6), "max_target_length": 1}, ("forced_target", "max_target_length")),
+        (GREEDY, {"forced_target": (5, 6), "max_target_length": 1}, ("forced_target", "max_target_length")),
         (BEAM, {"patience": 2.0, "early_stop": EarlyStop.BOUND}, ("patience", "early_stop")),
         (BEAM, {"patience": 0.5, "num_hypotheses": 3}, ("num_hypotheses", "patience")),
-        (ONE, {"patience": 2.0}, ("patience", "beam_size")),
-        (ONE, {"early_stop": EarlyStop.BOUND}, ("early_stop", "beam_size")),
+        (GREEDY, {"patience": 2.0}, ("patience", "beam_size")),
+        (GREEDY, {"early_stop": EarlyStop.BOUND}, ("early_stop", "beam_size")),
         *(
-            (replace(ONE, forced_target=(5,)), {field: value}, ("forced_target", field))
+            (replace(GREEDY, forced_target=(5,)), {field: value}, ("forced_target", field))
             for field, value in {
                 "sampling": Sampling(),
                 "target_prefix": (5,),
@@ -106,8 +106,8 @@ def test_a_coverage_penalty_out_of_range_is_refused_also_with_attention(value: f
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (replace(ONE, patience=2.0), "patience must be 1 if beam_size is 1"),
-        (replace(ONE, early_stop=EarlyStop.BOUND), 'early_stop must be "first" if beam_size is 1'),
+        (replace(GREEDY, patience=2.0), "patience must be 1 if beam_size is 1"),
+        (replace(GREEDY, early_stop=EarlyStop.BOUND), 'early_stop must be "first" if beam_size is 1'),
         (
             replace(BEAM, early_stop=EarlyStop.BOUND, patience=2.0),
             'patience must be 1 if early_stop is "bound", and is 2.0',
@@ -125,10 +125,10 @@ def test_values_of_early_stop_are_quoted_in_messages(options: DecodingOptions, m
         replace(BEAM, patience=2.0, num_hypotheses=4),
         replace(BEAM, early_stop=EarlyStop.BOUND, min_target_length=40),
         replace(
-            ONE, sampling=Sampling(temperature=0.7, top_k=50, top_p=0.9, seed=2**63 - 1), num_hypotheses=16
+            GREEDY, sampling=Sampling(temperature=0.7, top_k=50, top_p=0.9, seed=2**63 - 1), num_hypotheses=16
         ),
-        replace(ONE, forced_target=(), num_alternatives=4),
-        replace(ONE, forced_target=(5,) * 40),
+        replace(GREEDY, forced_target=(), num_alternatives=4),
+        replace(GREEDY, forced_target=(5,) * 40),
         replace(BEAM, target_prefix=(5,) * 40, suppress_sequences=((3,), (5, 3))),
         replace(BEAM, no_repeat_ngram_size=2, repetition_penalty=1.5, loop_guard=True),
     ],

@@ -1,6 +1,6 @@
 """Renders the kustomizations of deploy/kubernetes, on a machine without Kustomize too.
 
-The renderer has only the part of Kustomize that they use.
+The renderer has only the part of Kustomize that these kustomizations use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def only(objects: list[Json], kind: str) -> Json:
 
 
 def _apply(folder: Path, given: list[Json]) -> list[Json]:
-    """The given objects and a kustomization's own, with its changes to all of them."""
+    """The given objects and those of a kustomization. The kustomization's changes are applied to all of them."""
     (kustomization,) = read(folder / "kustomization.yaml")
     assert kustomization.keys() <= FIELDS, "this renderer lacks a field"
     objects = list(given)

@@ -36,7 +36,7 @@ def _of_pod(spec: Json) -> Iterator[str]:
     context = spec.get("securityContext", {})
     if context.get("sysctls"):
         yield "sysctls"
-    # The standard forbids these values of the pod even if every container has another one.
+    # The standard forbids these values in the context of the pod even if every container sets another value.
     if context.get("runAsNonRoot") is False:
         yield "runAsNonRoot"
     if context.get("runAsUser") == 0:

@@ -85,7 +85,7 @@ def test_a_misspelt_field_is_invalid(kubernetes: Any) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_kustomize_renders_the_same(overlay: str) -> None:
+def test_kustomize_and_the_renderer_of_the_tests_agree(overlay: str) -> None:
     tool = shutil.which("kustomize") or shutil.which("kubectl")
     if tool is None:
         pytest.skip("neither kustomize nor kubectl is here")
@@ -158,7 +158,7 @@ class TestPod:
         assert probes["startup"]["periodSeconds"] == 1
         assert probes["startup"]["failureThreshold"] >= 60
         deadline_s = only(objects, "Deployment")["spec"]["progressDeadlineSeconds"]
-        assert deadline_s >= probes["startup"]["failureThreshold"] + 60, "a slow start is a failed rollout"
+        assert deadline_s >= probes["startup"]["failureThreshold"] + 60, "a slow start would fail the rollout"
 
     def test_has_bounded_memory_and_a_thread_for_each_core(self, name: str) -> None:
         objects = rendered(name)

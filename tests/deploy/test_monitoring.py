@@ -108,7 +108,7 @@ def test_the_panels_of_refusals_count_every_refusal() -> None:
         if panel["title"] == "Refusals" or target.get("legendFormat") == "refusals"
     ]
     assert len(shares) == 2
-    assert shares[0] == shares[1], "the share and its course over time"
+    assert shares[0] == shares[1], "one panel shows the share now, the other shows it over time"
     counted, everything = shares[0].split(" / ")
     statuses = {str(answer.status) for error, answer in ANSWERS.items() if issubclass(error, RetryLater)}
     assert set(re.findall(r'code=~"([^"]+)"', counted)[0].split("|")) == statuses | {str(QUOTA_EXCEEDED)}
@@ -156,7 +156,7 @@ def test_the_server_extends_the_main_compose_file() -> None:
 
 
 def test_every_log_has_a_bound() -> None:
-    """Docker's default driver has none."""
+    """Docker's default log driver has no bound."""
     services = [
         service
         for path in (ROOT / "docker-compose.yml", COMPOSE)

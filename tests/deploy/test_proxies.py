@@ -148,7 +148,7 @@ def test_a_slow_upload_arrives_at_the_server_in_time(
         ("envoy", "- match: {path: /metrics}\n                        #   direct_response: {status: 403}"),
     ],
 )
-def test_the_line_for_metrics_refuses_them_to_callers(
+def test_the_optional_line_for_metrics_refuses_them_to_callers(
     name: str, line: str, server: ServerProcess, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     changes = {f"# {line}": line.replace("#   direct", "  direct")}
@@ -158,13 +158,13 @@ def test_the_line_for_metrics_refuses_them_to_callers(
         assert client.get("/livez").status_code == 200
 
 
-def test_pages_of_other_sites_are_refused_and_its_own_are_served(client: httpx.Client) -> None:
+def test_pages_of_other_sites_are_refused_and_the_servers_own_are_served(client: httpx.Client) -> None:
     for origin, status in ((str(client.base_url), 200), ("https://evil.example", 403)):
         assert client.post("/v1/translate", json=TEXT, headers={"origin": origin}).status_code == status
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """Answers with the header X-Forwarded-For of the request, a POST after DELAY_S."""
+    """Answers with the value of the request's header X-Forwarded-For. The answer to a POST comes after DELAY_S."""
 
     protocol_version = "HTTP/1.1"
 
@@ -217,14 +217,14 @@ def test_the_callers_address_is_passed_on(
 def test_administrators_may_wait_longer_than_translations(
     name: str, changes: dict[str, str], upstream: int, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The limit of translations is set below the delay of the server, that of administrators is left as it is."""
+    """The proxy's limit for translations is below the server's delay. The limit for administrators is unchanged."""
     with running(name, tmp_path, upstream, pair, changes) as url, client_of(url, pair) as client:
         assert client.post("/v1/translate").status_code == 504
         assert client.post("/admin/trace?seconds=300").status_code == 200
         assert client.post("/admin/models/en-de/reload").status_code == 200
 
 
-def test_the_proxies_wait_longer_than_the_server_and_keep_connections_shorter() -> None:
+def test_the_proxies_wait_longer_than_the_server_and_close_idle_connections_earlier() -> None:
     defaults = Settings()
     nginx = (FOLDER / "nginx.conf").read_text("utf-8")
     caddy = (FOLDER / "Caddyfile").read_text("utf-8")

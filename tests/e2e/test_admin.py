@@ -159,7 +159,7 @@ def test_without_a_budget_a_model_is_reloaded_but_not_unloaded(
 def test_the_server_notices_a_changed_bundle(
     bundles: Path, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """All files come by a rename, because a slow copy could look complete to a watch that looks so often."""
+    """All files come by a rename, because a slow copy could look complete to a watch that polls so often."""
     fresh = tmp_path_factory.mktemp("fresh")
     changed = copy_bundle(tiny_bundle, fresh / "changed", name="second", version="2", pairs=[("fr", "en")])
     new = copy_bundle(tiny_bundle, fresh / "new", name="last", pairs=[("es", "en")])

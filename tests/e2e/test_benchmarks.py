@@ -57,7 +57,7 @@ def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     done = run_forked(*command, *sizes, *files, "--num-threads", "1")
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text("utf-8"))
-    assert len(result["cases"]) == 2 + 2 + 2, "forced lengths, sentences and a corpus, each with both beams"
+    assert len(result["cases"]) == 2 + 2 + 2, "forced lengths, sentences and a corpus, each with 2 beam sizes"
     for case in result["cases"]:
         assert case["ratio"] == pytest.approx(case["peer_ms"] / case["ours_ms"], rel=1e-2)
         where = case["where"]

@@ -69,7 +69,7 @@ def translation(client: httpx.Client) -> str:
     return str(answer.json()["translations"][0]["text"])
 
 
-def test_chaos(tiny_bundle: Path) -> None:
+def test_disconnects_and_invalid_requests_leave_the_server_in_its_initial_state(tiny_bundle: Path) -> None:
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_threads": 1, "max_pending_sentences": 16}
     settings |= {"max_request_sentences": 16, "max_items": 16, "num_rows": 32}
     settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # so each request is decoded

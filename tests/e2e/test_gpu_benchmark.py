@@ -46,7 +46,7 @@ def test_every_part_but_the_kernels_runs_on_a_cpu(tiny_bundle: Path, tmp_path: P
 
 def test_the_script_ends_after_its_time_limit(tmp_path: Path) -> None:
     python = tmp_path / "python"
-    # The script first calls it with `-` to find CUDA's libraries.
+    # The script first runs this program with the argument `-`, to find CUDA's libraries.
     python.write_text('#!/bin/sh\n[ "$1" = - ] && exit\nexec sleep 20\n', "utf-8")
     python.chmod(0o755)
     done = subprocess.run(

@@ -41,10 +41,10 @@ def test_requests_load_and_unload_models(server: ServerProcess) -> None:
         assert loaded(client) == ["first", "third"], "the second was used least recently"
         texts = {answer.json()["translations"][0]["text"] for answer in answers}
         assert len(texts) == 1, "the weights are the same"
-        parts = client.get("/metrics").text.splitlines()
-    assert "transduce_models_loaded 2.0" in parts
-    assert 'transduce_model_loads_total{outcome="done"} 3.0' in parts
-    assert "transduce_model_unloads_total 1.0" in parts
+        metrics = client.get("/metrics").text.splitlines()
+    assert "transduce_models_loaded 2.0" in metrics
+    assert 'transduce_model_loads_total{outcome="done"} 3.0' in metrics
+    assert "transduce_model_unloads_total 1.0" in metrics
     assert server.metric("transduce_model_memory_bytes") > 0
     assert server.metric('transduce_phase_duration_seconds_count{phase="load"}') == 2
 

@@ -182,8 +182,8 @@ class Prometheus:
             assert time.monotonic() < until, f"{expression}\n{self._log.read_text('utf-8')}"
             time.sleep(0.2)
 
-    def starts(self) -> bool:
-        """Wait until it answers queries. Returns False if another process has taken its port meanwhile."""
+    def wait_until_ready(self) -> bool:
+        """Wait until Prometheus answers queries. Returns False if another process has taken the port meanwhile."""
         until = time.monotonic() + HANG_TIMEOUT_S
         while not self._is_ready():
             has_ended, log = self._process.poll() is not None, self._log.read_text("utf-8")
@@ -195,7 +195,7 @@ class Prometheus:
         return True
 
     def _is_ready(self) -> bool:
-        """Whether it answers queries. While it starts, it does not listen or answers 503."""
+        """Whether Prometheus answers queries. While it starts, it does not listen, or it answers 503."""
         try:
             return self._client.get("/-/ready").is_success
         except httpx.TransportError:
@@ -214,7 +214,7 @@ def running(folder: Path, target: str) -> Iterator[Prometheus]:
     is_started = False
     while not is_started:
         with closing(Prometheus(program, folder, target)) as process:
-            is_started = process.starts()
+            is_started = process.wait_until_ready()
             if is_started:
                 yield process
 

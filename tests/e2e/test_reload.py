@@ -63,7 +63,7 @@ def post(client: httpx.Client) -> httpx.Response:
 
 
 def versions_under_load(server: ServerProcess, action: Callable[[], None]) -> list[str]:
-    """Translate with several clients while `action` runs. Each answer must be 200. Returns their versions."""
+    """Translate with several clients while `action` runs. Each answer must be 200. Returns the version in each."""
     is_over = threading.Event()
 
     def client_loop() -> list[str]:
@@ -142,8 +142,8 @@ def test_an_early_sighup_ends_only_a_server_on_a_terminal(has_terminal: bool) ->
     finally:
         os.close(our_end)
         os.close(terminal)
-    handled = {signal.SIGINT, signal.SIGTERM} | (set() if has_terminal else {signal.SIGHUP})
-    assert {int(number) for number in shown.split()} == handled
+    blocked = {signal.SIGINT, signal.SIGTERM} | (set() if has_terminal else {signal.SIGHUP})
+    assert {int(number) for number in shown.split()} == blocked
 
 
 def test_a_broken_bundle_changes_nothing(server: ServerProcess, bundle: Path) -> None:

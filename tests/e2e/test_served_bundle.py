@@ -38,9 +38,11 @@ def wait_for_log(server: ServerProcess, client: httpx.Client) -> None:
 def test_golden_sentences_over_http(
     server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
 ) -> None:
-    """ONNX Runtime's operators match exactly. Native operators may differ if two subwords are equally probable.
+    """With ONNX Runtime's operators, each translation equals the golden one.
 
-    Sentences that the text layer splits or corrects are left out, because the bundle holds the model's own output.
+    With native operators, a translation may differ if two subwords are equally probable.
+
+    Sentences that the text layer splits or corrects are left out, because golden.jsonl holds the uncorrected output.
     """
     bundle = load_bundle(tiny_bundle)
     tokenizer = Tokenizer(bundle.file("target.spm"))
@@ -146,7 +148,7 @@ def copy_of(tiny_bundle: Path, tmp_path: Path) -> Path:
 def refusal(bundle: Path, **settings: object) -> list[str]:
     """The lines that a server writes to stderr as it refuses to start."""
     with ServerProcess(FORKED_SERVE, {"bundle": bundle, "num_threads": 1, **settings}) as server:
-        assert server.ended() == 78
+        assert server.ended() == 78  # the exit code for an unusable bundle or setting
         assert not [line for line in server.log if '"event": "ready"' in line]
         assert not [line for line in server.errors if "Traceback" in line]
         return server.errors
@@ -171,7 +173,7 @@ def test_every_problem_of_a_bundle_has_its_own_line(tiny_bundle: Path, tmp_path:
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "a file"])
-def test_no_bundle_at_all(tmp_path: Path, what: str) -> None:
+def test_a_path_without_a_bundle_stops_the_start_with_one_line(tmp_path: Path, what: str) -> None:
     bundle = tmp_path / "nothing"
     if what == "empty":
         bundle.mkdir()
@@ -199,7 +201,7 @@ def test_wrong_golden_sentences_are_detected(tiny_bundle: Path, tmp_path: Path) 
     assert f"0 of {len(lines)} golden sentences" in line
 
 
-def test_a_signal_while_a_real_model_loads(tiny_bundle: Path) -> None:
+def test_a_signal_while_the_model_loads_ends_the_server(tiny_bundle: Path) -> None:
     with ServerProcess(FORKED_SERVE, {"bundle": tiny_bundle, "num_threads": 1}) as server:
         server.listening()
         server.signal()
@@ -215,7 +217,7 @@ def test_a_misspelled_variable_stops_the_start(tiny_bundle: Path) -> None:
     ]
 
 
-def test_cuda_without_a_gpu(tiny_bundle: Path) -> None:
+def test_cuda_without_a_gpu_stops_the_start(tiny_bundle: Path) -> None:
     import onnxruntime
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
@@ -225,7 +227,7 @@ def test_cuda_without_a_gpu(tiny_bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_it_listens(tiny_bundle: Path, number: signal.Signals) -> None:
+def test_a_signal_before_the_server_listens_ends_it(tiny_bundle: Path, number: signal.Signals) -> None:
     """The signal arrives when the server has its first child process, long before it reads its settings."""
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_lanes": 2}
     with ServerProcess(SERVE, settings) as server:

@@ -28,7 +28,7 @@ def test_a_file_is_translated_line_by_line(
         answer = httpx.post(
             f"{server.url}/v1/translate", json=body, timeout=60, trust_env=False
         ).raise_for_status()
-        # A line stays one line.
+        # The command replaces the line breaks of a translation by spaces, so that a line stays one line.
         return str(answer.json()["translations"][0]["text"]).replace("\n", " ")
 
     station, _, hungry, last = LINES

@@ -35,7 +35,7 @@ def translated(url: str, folder: Path, name: str, data: bytes, source: str = "en
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
-def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None:
+def test_every_format_keeps_its_structure(url: str, tmp_path: Path, file_format: FileFormat) -> None:
     """The output differs from the input, and has as many units or, in HTML, the same tags.
 
     In PO, a translated entry is no unit, so the output has fewer units.
@@ -52,14 +52,14 @@ def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None
         assert len(after.units) == len(before.units)
 
 
-def test_markdown(url: str, tmp_path: Path) -> None:
+def test_markdown_keeps_its_markup(url: str, tmp_path: Path) -> None:
     text = "# The garden\n\nThe **water** is cold.\n\n- Where is the [station](https://example.org)?\n\n`no code`\n"
     expected = "# Der Garten\n\nDas **Wasser** ist kalt.\n\n- Wo ist der [Bahnhof](https://example.org)?\n\n`no code`\n"
     assert translated(url, tmp_path, "a.md", text.encode()).decode() == expected
     assert translated(url, tmp_path, "b.md", text.encode(), source="auto").decode() == expected
 
 
-def test_a_gettext_catalogue(url: str, tmp_path: Path) -> None:
+def test_a_gettext_entry_keeps_its_placeholder(url: str, tmp_path: Path) -> None:
     text = 'msgid ""\nmsgstr "Language: de\\n"\n\n'
     text += 'msgid "The water is cold."\nmsgstr ""\n\nmsgid "%(name)s is late."\nmsgstr ""\n'
     catalogue = polib.pofile(translated(url, tmp_path, "a.po", text.encode()).decode())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import two_checkouts
+from benchmarks.http import traffic
 from benchmarks.machine import ROOT
 
 pytestmark = pytest.mark.server
@@ -18,6 +19,10 @@ def test_two_servers_answer_in_turns(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two_checkouts, "WARM_UP_S", 0.2)
+    monkeypatch.setattr(traffic, "WARM_UP_S", 0.2)
+    # A run that is repeated with a longer duration takes seconds.
+    monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
+    monkeypatch.setattr(traffic, "FEW_ANSWERS", 1)
     other = tmp_path / "other"
     (other / ".venv").mkdir(parents=True)
     (other / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
@@ -31,13 +36,13 @@ def test_two_servers_answer_in_turns(
     assert all(figures["num_answers"] > 2 for turn in result["turns"] for figures in turn.values())
 
 
-def test_a_program_is_the_one_beside_its_interpreter(tmp_path: Path) -> None:
+def test_a_server_runs_the_program_beside_the_given_interpreter(tmp_path: Path) -> None:
     command = two_checkouts.subject("other", str(tmp_path / "bin" / "python"), ROOT).command
     assert command.arguments(80)[0] == str(tmp_path / "bin" / "transduce")
     assert command.environment == {"TRANSDUCE_SENTENCE_CACHE_BYTES": "0", "TRANSDUCE_COALESCE": "false"}
 
 
-def test_ratios_are_those_of_the_same_turn() -> None:
+def test_a_ratio_compares_two_figures_of_the_same_turn() -> None:
     def figures(per_s: float) -> dict[str, float]:
         return {"per_s": per_s, "p50_ms": 1000 / per_s, "p99_ms": 2000 / per_s}
 

@@ -33,6 +33,7 @@ class BeamRunner(FakeRunner):
         self.batches.append(len(step.ids))
         rows = [row for beam in step.beams for row in beam.rows]
         assert len(rows) == len(set(rows))
+        # A search on the host takes single steps, so a call of several steps has no rows of such a search.
         assert step.num_steps == 1 or (step.ids == FREE_ROW_ID).all()
         ids, positions = step.ids.copy(), step.positions.copy()
         outcomes = [int(BeamOutcome.CONTINUES)] * len(step.beams)
@@ -43,9 +44,10 @@ class BeamRunner(FakeRunner):
                 if outcome == BeamOutcome.DONE:
                     ids[beam.rows] = FREE_ROW_ID
                     continue
+                # Before its first step, a beam has one hypothesis: the start token.
                 live = beam.rows if beam.length else beam.rows[:1]
                 ids[live], positions[live] = beam.history()[0][-beam.beam_size :] or [BOS], beam.length
-            output = self._decode_one(replace(step, ids=ids, positions=positions))
+            output = self._compute_step(replace(step, ids=ids, positions=positions))
             moves: list[list[int]] = []
             for index, beam in enumerate(step.beams):
                 if outcomes[index] != BeamOutcome.DONE:

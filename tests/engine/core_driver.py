@@ -80,7 +80,10 @@ class CoreDriver:
 
 @lru_cache(maxsize=64)
 def deadline_of(engine: abc.Hashable, request_id: str, timeout_s: float) -> float:
-    """The deadline of all sentences of a request: timeout_s seconds after the first call for that request."""
+    """Return the deadline of all sentences of a request: timeout_s seconds after the first call for the request.
+
+    engine: requests of different engines are different, even if they share a request_id.
+    """
     return time.monotonic() + timeout_s
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
-STALE = -7  # the content of unwritten columns; no prefix contains it
+# The content of a cache column that is not written. A column is the place of one subword. No prefix contains STALE.
+STALE = -7
 
 LIMITS = Limits(
     num_rows=24, max_source_length=16, max_target_length=13, vocab_size=40, bos_id=BOS, eos_id=EOS
@@ -113,19 +114,19 @@ class FakeRunner:
         self.calls["decode"] += 1
         self.batches.append(len(step.ids))
         assert 1 <= step.num_steps <= self._limits.max_steps
-        output = self._decode_several(step) if step.num_steps > 1 else self._decode_alone(step)
+        output = self._decode_several_steps(step) if step.num_steps > 1 else self._decode_one_step(step)
         self.steps.append(output.num_steps)
         return output
 
     def on_step(self, num_taken: int) -> None:
         """Called after each step with the number of steps taken in the call."""
 
-    def _decode_alone(self, step: StepInput) -> StepOutput:
-        output = self._decode_one(step)
+    def _decode_one_step(self, step: StepInput) -> StepOutput:
+        output = self._compute_step(step)
         self.on_step(1)
         return output
 
-    def _decode_several(self, step: StepInput) -> StepOutput:
+    def _decode_several_steps(self, step: StepInput) -> StepOutput:
         """Take several steps. Each row continues with its best candidate until it ends with the end token."""
         assert step.num_candidates == 1
         assert not step.wants_distributions
@@ -137,7 +138,7 @@ class FakeRunner:
         scores: list[Floats] = []
         budget = StepBudget(step)
         while budget.is_open:
-            one = self._decode_one(replace(step, ids=ids, positions=positions, num_steps=1))
+            one = self._compute_step(replace(step, ids=ids, positions=positions, num_steps=1))
             tokens.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
             has_ended |= tokens[-1] == EOS
@@ -147,7 +148,7 @@ class FakeRunner:
             budget.note_step(has_ended=bool(has_ended[step.ids != FREE_ROW_ID].any()))
         return StepOutput(np.stack(scores), np.stack(tokens), num_steps=len(tokens))
 
-    def _decode_one(self, step: StepInput) -> StepOutput:
+    def _compute_step(self, step: StepInput) -> StepOutput:
         num_rows = len(step.ids)
         assert 1 <= num_rows <= self._limits.num_rows
         assert 1 <= step.num_candidates <= self._limits.vocab_size
@@ -204,7 +205,10 @@ class FakeRunner:
         return source
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """Copy all columns except the shared ones. A wrong number of shared columns changes the translations."""
+        """Copy the cache columns from `shared` on. In the columns before, source and target row have the same subwords.
+
+        A wrong number of shared columns changes the translations.
+        """
         assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
         before = self.cache.copy()
         for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):

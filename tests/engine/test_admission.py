@@ -122,7 +122,7 @@ def test_speed_follows_the_machine_and_the_requests() -> None:
     )
     lengthy = DecodingOptions(beam_size=1, min_target_length=110, max_target_length=200)
     driver.admission.speed.measure(Report([ended(10, num_steps=110, options=lengthy)] * 20_000, []))
-    assert driver.tokens_per_s == pytest.approx(3200, rel=0.01), "steps of a minimum length are counted apart"
+    assert driver.tokens_per_s == pytest.approx(3200, rel=0.01), "forced steps are counted apart"
     driver.admission.speed.measure(Report([ended(10, num_steps=40)] * 20_000, []))
     assert driver.tokens_per_s == pytest.approx(800, rel=0.01)
 
@@ -151,7 +151,7 @@ def test_a_slow_speed_is_forgotten_after_seconds_without_full_rows() -> None:
     driver.report_steps(num_steps=MIN_FULL_STEPS, num_rows=64, step_s=10.0)
     assert driver.tokens_per_s == pytest.approx(6.4)
     driver.reserve(1, 64)
-    assert driver.refusal(driver.reservation(1, 64, deadline=5.0)).is_foreseen
+    assert driver.refusal(driver.reservation(1, 64, deadline=5.0)).would_be_late
     driver.now = MAX_FULL_AGE_S + 0.1
     driver.reservation(1, 64, deadline=driver.now + 5.0).__enter__()
     driver.report_steps(num_steps=10, num_rows=2, num_waiting=0)
@@ -194,7 +194,7 @@ def test_a_request_that_would_be_late_is_refused_with_retry_after() -> None:
     assert wait_s == pytest.approx(5.01 + DECODE_TIME_S)
     assert wait_s is not None
     refusal = driver.refusal(driver.reservation(1, 64, deadline=2.0))
-    assert refusal.is_foreseen
+    assert refusal.would_be_late
     assert refusal.retry_after_s == pytest.approx(wait_s * DEADLINE_MARGIN - 2.0)
     slightly_late = driver.reservation(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01)
     assert driver.refusal(slightly_late).retry_after_s == pytest.approx(5.0), (
@@ -209,7 +209,7 @@ def test_a_request_that_would_be_late_is_refused_with_retry_after() -> None:
 
 
 def test_a_deadline_is_checked_again_once_the_cost_is_known() -> None:
-    """A sentence of 64 tokens takes 0.64 s of decoding. With a likely retry it takes 1.28 s."""
+    """A sentence of 64 tokens takes 0.64 s of decoding. If a retry is likely, `longest` is 128: 1.28 s."""
     driver = AdmissionDriver()
     driver.report_steps(num_steps=100, num_rows=64)
     driver.reserve(1, 64)
@@ -218,7 +218,7 @@ def test_a_deadline_is_checked_again_once_the_cost_is_known() -> None:
     reservation.resize(cost_of([20, 44]), longest=44)  # two sentences run side by side
     with pytest.raises(Overloaded) as caught:
         reservation.resize(cost_of([64]), longest=64)
-    assert caught.value.is_foreseen
+    assert caught.value.would_be_late
     assert driver.admission.num_tokens == 128, "the reservation counts until its scope ends"
     reservation.__exit__(None, None, None)
     assert driver.admission.num_tokens == 64
@@ -257,7 +257,7 @@ def test_a_short_request_waits_neither_for_a_long_one_nor_for_another_callers_qu
     assert driver.wait_s(1, 64, caller="flood") == pytest.approx(10.01 + DECODE_TIME_S)
     assert driver.wait_s(1, 64, caller="quiet") == pytest.approx(0.02 + DECODE_TIME_S)
     driver.reservation(1, 64, caller="quiet", deadline=1.0).__enter__()
-    assert driver.refusal(driver.reservation(1, 64, caller="flood", deadline=5.0)).is_foreseen
+    assert driver.refusal(driver.reservation(1, 64, caller="flood", deadline=5.0)).would_be_late
 
 
 def test_retry_after_follows_the_queue_and_the_measured_speed() -> None:
@@ -265,7 +265,7 @@ def test_retry_after_follows_the_queue_and_the_measured_speed() -> None:
 
     def retry_after_s() -> float:
         refusal = driver.refusal(driver.reservation(1, 64_000))
-        assert not refusal.is_foreseen
+        assert not refusal.would_be_late
         return refusal.retry_after_s
 
     held = driver.reserve(10, 51_200)
@@ -284,7 +284,7 @@ def test_callers_share_the_bounds_and_a_single_caller_may_use_all() -> None:
     driver = AdmissionDriver(EngineLimits(max_pending_sentences=100, max_pending_tokens=1000))
     for _ in range(10):
         driver.reserve(10, 100, caller="loud")
-    assert not driver.refusal(driver.reservation(1, 10, caller="loud")).is_foreseen, "the queue is full"
+    assert not driver.refusal(driver.reservation(1, 10, caller="loud")).would_be_late, "the queue is full"
     own = [driver.reserve(10, 100, caller="quiet") for _ in range(5)]
     driver.refusal(driver.reservation(1, 10, caller="quiet"))  # its share is a half
     driver.refusal(driver.reservation(1, 10, caller="loud"))
@@ -304,18 +304,18 @@ def test_new_callers_are_accepted_up_to_twice_the_bounds() -> None:
 
 
 def test_the_bounds_are_checked_again_once_the_cost_is_known() -> None:
-    """Long requests can arrive as one sentence each before the first of them is split."""
+    """A request counts as one sentence until it is split. So several long requests can be accepted at first."""
     driver = AdmissionDriver(EngineLimits(max_pending_sentences=100, max_pending_tokens=10**6))
     first, second, third = (driver.reserve(1, 10) for _ in range(3))
     first.resize(cost_of([10] * 50), longest=10)
     second.resize(cost_of([10] * 49), longest=10)
     with pytest.raises(Overloaded) as caught:
         third.resize(cost_of([10] * 50), longest=10)
-    assert not caught.value.is_foreseen, "the queue is full"
+    assert not caught.value.would_be_late, "the queue is full"
     third.__exit__(None, None, None)
     assert driver.admission.num_sentences == 99
     newcomer = driver.reserve(1, 10, caller="newcomer")
-    newcomer.resize(cost_of([10] * 101), longest=10)  # twice the bound for all
+    newcomer.resize(cost_of([10] * 101), longest=10)  # 99 + 101 sentences: twice the bound
     with pytest.raises(Overloaded):
         newcomer.resize(cost_of([10] * 102), longest=10)
     first.resize(cost_of([10] * 50), longest=10)  # above its share by now, but it has not grown
@@ -356,7 +356,7 @@ def test_the_cost_of_a_request_counts_its_rows_and_steps() -> None:
     driver.refusal(driver.reservation(60, 600, options=lengthy, deadline=20.0))
 
 
-def test_the_warm_up_is_the_first_estimate() -> None:
+def test_the_speed_of_the_warm_up_is_the_first_estimate() -> None:
     driver = AdmissionDriver()
     driver.report_steps(num_steps=100, num_rows=32, num_waiting=0)
     driver.reserve(1, 64)
@@ -385,4 +385,5 @@ def test_retry_after_is_the_drain_time_of_the_callers_own_queue() -> None:
     driver.reserve(40, 64_000, caller="loud")
     driver.reserve(50, 12_800, caller="quiet")
     refusal = driver.refusal(driver.reservation(1, 10, caller="quiet"))
+    # With two callers, each gets half of the speed.
     assert refusal.retry_after_s == pytest.approx(2 * 12_800 / 6400)

@@ -1,4 +1,7 @@
-"""Offloaded beams give the same answers as the search on the host. The host takes the steps that the runner cannot."""
+"""Beams that the runner advances (offloaded beams) give the same answers as the search on the host.
+
+The host takes the steps that the runner cannot.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def random_job(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+def test_in_any_batch_answers_equal_those_of_the_reference_search(seed: int) -> None:
     """Sentences arrive while others run, on few rows. Most have plain beams; the rest have any other options."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
@@ -114,6 +117,7 @@ def test_a_call_takes_one_step_while_only_the_encoding_budget_delays_a_sequence(
         driver.submit([*[word] * 15, EOS], BEAM)
     for _ in range(3):
         driver.step()
+    # For each call: beams, steps.
     assert runner.beam_calls == [(1, 1), (2, 1), (3, 4)]
 
 
@@ -161,7 +165,7 @@ def test_a_beam_whose_first_step_fails_frees_all_its_rows() -> None:
     assert_same(hypotheses_of(sound), expected([8, EOS], BEAM, runner))
 
 
-def test_with_too_few_candidates_the_search_takes_the_first_step() -> None:
+def test_with_too_few_candidates_the_host_takes_the_first_step() -> None:
     """A vocabulary of four cannot fill a beam of four beside the end token."""
     runner = BeamRunner(replace(BEAM_LIMITS, vocab_size=4), eos_bonus=-1.0)
     driver = CoreDriver(runner)
@@ -181,7 +185,7 @@ class NanRunner(BeamRunner):
         return scores
 
 
-def test_a_beam_without_scores_fails_alone() -> None:
+def test_a_beam_with_nan_scores_fails_alone() -> None:
     runner = NanRunner()
     driver = CoreDriver(runner)
     broken = driver.submit([9, 9, EOS], BEAM)
@@ -245,7 +249,7 @@ class LoopingBeamRunner(LoopingRunner, BeamRunner):
     """A runner that advances beams of a model that loops."""
 
 
-def test_a_loop_is_found_at_the_same_step() -> None:
+def test_a_loop_is_found_at_the_same_step_by_the_runner_and_on_the_host() -> None:
     options = replace(BEAM, loop_guard=True, max_target_length=50)
     found = []
     for advances in (True, False):

@@ -47,7 +47,7 @@ class TimedRunner(FakeRunner):
 
 
 class TimedBeamRunner(TimedRunner, BeamRunner):
-    """A timed runner that advances beams. Their rows take no time."""
+    """A timed runner that advances beams. The rows of beams take no time."""
 
     def __init__(self) -> None:
         super().__init__(replace(FAIR_LIMITS, advances_beams=True))
@@ -69,6 +69,7 @@ def submit_loud(driver: TimedDriver, count: int = 200, options: DecodingOptions 
 
 
 def test_a_caller_alone_holds_all_rows_but_the_kept_ones() -> None:
+    """Of the 20 rows, 4 are kept free for callers that arrive later."""
     driver = TimedDriver()
     submit_loud(driver)
     driver.step()
@@ -180,7 +181,7 @@ def test_pauses_do_not_change_answers(make_runner: type[TimedRunner]) -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
-def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
+def test_a_shared_sentence_moves_to_the_caller_with_fewer_rows() -> None:
     driver = TimedDriver()
     submit_loud(driver, 16)
     driver.step()
@@ -192,7 +193,7 @@ def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
-def test_a_shared_sentence_still_counts_for_the_caller_with_fewer_rows() -> None:
+def test_a_shared_sentence_stays_with_its_caller_if_the_other_has_more_rows() -> None:
     driver = TimedDriver()
     shared, *_ = [driver.submit([5 + number, EOS], GREEDY, caller="few") for number in range(3)]
     submit_loud(driver, 12)
@@ -241,7 +242,7 @@ def test_used_time_decays() -> None:
     assert fairness.choose(["loud", "quiet"]) is None
 
 
-def test_a_steps_time_is_shared_by_rows() -> None:
+def test_a_steps_time_is_divided_among_callers_by_their_rows() -> None:
     fairness = CallerFairness()
     fairness.record({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
     assert fairness.choose(["loud", "quiet"]) == frozenset({"quiet"})

@@ -33,7 +33,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+def test_in_any_batch_answers_equal_those_of_the_reference_search(seed: int) -> None:
     """With random sentences, arrivals, beam sizes and cancellations, no answer depends on the rest of the batch."""
     rng = random.Random(seed)
     runner = FakeRunner(eos_bonus=rng.choice([0.0, 2.0]))
@@ -113,6 +113,7 @@ def test_rows_are_reused_at_once() -> None:
     driver = CoreDriver(runner)
     for number in range(2 * LIMITS.num_rows):
         driver.submit([4 + number % 30, EOS], DecodingOptions(beam_size=1, max_target_length=4))
+    # One group of sentences follows another. Each takes five steps: four subwords and the end token.
     assert driver.run() == 2 * 5
     assert runner.batches == [LIMITS.num_rows] * 10
     assert runner.calls["copy_rows"] == 0  # new sentences fill the free rows

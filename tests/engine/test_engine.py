@@ -36,7 +36,7 @@ NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 WIDE = DecodingOptions(beam_size=16, max_target_length=12)
 # Seconds. Only a hang takes longer, even on a busy machine.
 HANG_TIMEOUT_S = 120.0
-# Timeouts in seconds, tried in turn. The step must begin before the deadline passes.
+# Timeouts in seconds, tried in turn until a step begins before its deadline.
 TIMEOUTS_S = (0.05, 0.5, 5.0, 50.0)
 
 
@@ -60,8 +60,8 @@ class GatedRunner(FakeRunner):
         assert await asyncio.to_thread(self.forward_began.wait, HANG_TIMEOUT_S)
 
 
-async def has_begun(runner: GatedRunner, future: asyncio.Future[Any]) -> bool:
-    """Return whether a forward begins before the future expires. If it does not, open the gate."""
+async def begins_before_deadline(runner: GatedRunner, future: asyncio.Future[Any]) -> bool:
+    """Return whether a forward begins before the future expires. If none begins, open the gate."""
     forward_task = asyncio.create_task(runner.wait_for_forward())
     await asyncio.wait({forward_task, future}, return_when=asyncio.FIRST_COMPLETED)
     if not future.done():
@@ -223,7 +223,7 @@ def test_a_deadline_holds_even_while_a_step_hangs() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             in_flight = submit(engine, [5, EOS], WIDE, timeout_s=timeout_s)
-            if not await has_begun(runner, in_flight):
+            if not await begins_before_deadline(runner, in_flight):
                 return False
             queued = submit(engine, [6, EOS], WIDE, timeout_s=0.05)
             too_late = submit(engine, [7, EOS], WIDE, timeout_s=-1.0)
@@ -239,7 +239,7 @@ def test_a_deadline_holds_even_while_a_step_hangs() -> None:
 
 
 def test_requests_above_the_bounds_are_refused_at_once_and_counted_exactly() -> None:
-    """The queue holds two sentences, so ten more are rejected. After the two answers the queue accepts one again."""
+    """The queue holds two sentences, so ten more are rejected. After the two answers it accepts a sentence again."""
 
     async def scenario() -> None:
         runner = GatedRunner()
@@ -358,7 +358,7 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_an_idle_engine_and_one_that_never_started() -> None:
+def test_an_idle_engine_and_one_that_never_started_can_be_closed() -> None:
     async def scenario() -> None:
         engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
@@ -373,7 +373,7 @@ def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     asyncio.run(scenario())
 
 
-def test_a_retried_request_is_next_once_and_its_tokens_are_not_counted_again() -> None:
+def test_one_sentence_of_a_retry_is_prioritized_and_no_token_is_counted_twice() -> None:
     """WIDE takes more than half of the rows, so one sentence runs at a time."""
 
     async def scenario() -> None:

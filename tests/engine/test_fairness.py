@@ -97,7 +97,7 @@ def test_prioritized_requests_of_a_caller_do_not_delay_another_caller() -> None:
 def test_requests_that_share_an_id_take_turns() -> None:
     """A client may give many requests one id. Their deadlines tell these requests apart.
 
-    `Join` makes two more requests wait for one sentence each, the last two of the request with eight sentences.
+    Two more requests join the request of eight sentences: one waits for the seventh sentence, the other for the eighth.
     """
     driver = CoreDriver(FakeRunner(Limits(1, 16, 8, 64, BOS, EOS)))
     long = [driver.submit([10 + number, EOS], NARROW, deadline=1e8) for number in range(8)]
@@ -114,7 +114,8 @@ def test_requests_that_share_an_id_take_turns() -> None:
 def test_the_number_of_sentences_taken_before_a_sentence_is_bounded(seed: int) -> None:
     """Before the i-th sentence of a request, FairQueue returns at most i * r * c - 1 others.
 
-    r: requests of its caller, this one included. c: callers. New sentences arrive at every turn.
+    r: the number of requests of the caller, this request included. c: the number of callers. New sentences arrive at
+    every turn.
     """
     rng = random.Random(seed)
     num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
@@ -182,9 +183,9 @@ def test_a_retry_is_served_before_requests_that_wait() -> None:
 def test_the_wait_in_steps_is_bounded(seed: int) -> None:
     """The wait is at most (W // floor(R / B) + 1) * (T + 1) + W + 1 steps, where W = i * r * c - 1.
 
-    R: rows. B: the widest beam. T: the longest target. W: the maximum number of sentences taken before this one, which
-    is the i-th sentence of its request. c: callers that wait. r: requests of this sentence's caller, here 1. Sentences
-    keep arriving meanwhile.
+    R: the number of rows. B: the widest beam. T: the longest target. i: the place of this sentence in its request. c:
+    the number of callers that wait. r: the number of requests of this caller, here 1. W: the maximum number of
+    sentences that are taken before this sentence. Sentences keep arriving meanwhile.
     """
     rng = random.Random(seed)
     num_rows, widest, longest = 10, 4, 6

@@ -20,7 +20,7 @@ from tests.engine.test_engine import (
     HANG_TIMEOUT_S,
     NARROW,
     GatedRunner,
-    has_begun,
+    begins_before_deadline,
     run_with_deadlines,
     running,
     submit,
@@ -144,7 +144,7 @@ def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
 
 
 def test_a_failure_after_a_second_attempt_withdraws_the_sent_tokens() -> None:
-    """The first attempt has sent one token, and the third one has one token when its tokens are first read.
+    """The first attempt has sent one token. The third attempt also has one token when its tokens are first read.
 
     So the number of tokens does not show that the sent token must be replaced.
     """
@@ -210,7 +210,7 @@ def test_the_event_loops_timer_follows_the_later_deadline() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
             future = submit(engine, [5, EOS], timeout_s=timeout_s)
-            if not await has_begun(runner, future):
+            if not await begins_before_deadline(runner, future):
                 return False
             engine.join(future, request_id="b", caller="", deadline=time.monotonic() + HANG_TIMEOUT_S)
             await asyncio.sleep(2 * timeout_s)

@@ -33,7 +33,7 @@ BEAM = DecodingOptions(beam_size=4, max_target_length=12)
 class TimedRunner(FakeRunner):
     """A runner whose decoder step takes step_s seconds on the driver's clock.
 
-    arrives_in_call: the number of a call; 0 for none. In its first step a sentence that begins with 6 is submitted.
+    arrives_in_call: the number of a call; 0 for none. In the first step of this call, a sentence is submitted.
     """
 
     driver: CoreDriver
@@ -56,7 +56,7 @@ def timed_driver(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+def test_in_any_batch_answers_equal_those_of_the_reference_search(seed: int) -> None:
     """Mostly greedy sentences arrive while others run, on few rows."""
     rng = random.Random(seed)
     runner = FakeRunner(replace(MULTI_STEP, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
@@ -95,11 +95,11 @@ def test_row_steps_are_counted_up_to_a_rows_end() -> None:
     assert sum(step.num_steps for step in steps if step.num_rows) == max(steps_of_each)
 
 
-def test_a_single_sentence_takes_the_fewest_calls() -> None:
+def test_a_single_sentence_takes_as_few_calls_as_possible() -> None:
     driver, runner = timed_driver()
     driver.submit([5, EOS], GREEDY)
     driver.run()
-    # The first call takes one step, because the time of a step is unknown. The end token takes one step, too.
+    # The first call takes one step, because the time of a step is unknown. 12 subwords and the end token: 13 steps.
     assert runner.steps == [1, 4, 4, 4]
 
 
@@ -119,7 +119,7 @@ def test_a_new_sentence_ends_the_call_after_its_minimum_time(
     assert runner.batches == [1, 1, 2]
 
 
-def test_a_cancellation_ends_the_call_too() -> None:
+def test_a_cancellation_ends_the_call() -> None:
     class CancellingRunner(TimedRunner):
         def on_step(self, num_taken: int) -> None:
             super().on_step(num_taken)
@@ -189,7 +189,7 @@ def test_a_call_is_short_while_all_rows_are_occupied(share: float, expected_step
 
 
 def test_steps_of_more_rows_are_assumed_to_take_longer() -> None:
-    """A step of two rows is assumed to take twice as long as one of one row."""
+    """A step of two rows is assumed to take twice as long as a step of one row."""
     driver, runner = timed_driver(step_s=MAX_CALL_S / 4.5)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):

@@ -53,7 +53,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+def test_in_any_batch_answers_equal_those_of_the_reference_search(seed: int) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -126,9 +126,9 @@ def test_a_sentence_that_loops_is_decoded_again_with_the_guard(options: Decoding
     assert isinstance(looping.outcome, SequenceResult)
     assert isinstance(quiet.outcome, SequenceResult)
     assert (looping.outcome.has_looped, quiet.outcome.has_looped) == (True, False)
-    # The sentence is not encoded again: the only call of `encode` has both sentences.
     assert driver.core.scheduler.row_allocator.num_reserved == 0
     assert isinstance(driver.runner, LoopingRunner)
+    # The sentence is not encoded again: the only call of `encode` has both sentences.
     assert driver.runner.calls["encode"] == 1
     assert looping in driver.ended
     # The loop is found after 24 steps. The second attempt takes a step for each subword and for the end.
@@ -164,7 +164,7 @@ def test_a_looped_sentence_keeps_its_flag_and_guard_after_a_failed_forward() -> 
 
 
 class NanDistributionRunner(FakeRunner):
-    """Puts a NaN into the distributions of rows whose source begins with 9. It is not among the best candidates."""
+    """Puts a NaN into the distributions of rows whose source begins with 9, but never at the best candidates."""
 
     def decode(self, step: StepInput) -> StepOutput:
         output = super().decode(step)
@@ -186,7 +186,7 @@ def test_a_distribution_with_a_nan_fails_the_sentence_that_reads_it_alone() -> N
         assert isinstance(sequence.outcome, SequenceResult)
 
 
-def test_a_guarded_beam_frees_its_other_rows() -> None:
+def test_a_beam_that_restarts_with_the_guard_keeps_one_row() -> None:
     driver = looping_driver()
     options = replace(BEAM, loop_guard=True, max_target_length=50)
     looping: Sequence = driver.submit([9, EOS], options)
@@ -198,7 +198,7 @@ def test_a_guarded_beam_frees_its_other_rows() -> None:
     assert hypotheses_of(looping)
 
 
-class NoSecondListRunner(LoopingRunner):
+class NoSecondShortlistRunner(LoopingRunner):
     """Cannot restrict a row a second time after its encoding, as the restart of a looping search needs."""
 
     def __init__(self) -> None:
@@ -219,8 +219,8 @@ class NoSecondListRunner(LoopingRunner):
 
 @pytest.mark.parametrize("options", [PLAIN, BEAM])
 def test_a_restart_that_fails_costs_no_other_answer(options: DecodingOptions) -> None:
-    """If two sentences run, both start again. A sentence that runs alone fails."""
-    runner = NoSecondListRunner()
+    """If a restart fails while two sentences run, both start again. If it fails while one runs, this sentence fails."""
+    runner = NoSecondShortlistRunner()
     driver = CoreDriver(runner)
     options = replace(options, max_target_length=64)
     guarded = replace(options, loop_guard=True)

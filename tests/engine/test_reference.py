@@ -39,7 +39,7 @@ def model() -> Transformer:
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("formula", ["wu", "power"])
-def test_equals_the_reference_search(model: Transformer, formula: Penalty) -> None:
+def test_the_engine_equals_the_reference_search(model: Transformer, formula: Penalty) -> None:
     rng = np.random.default_rng(11)
     driver = CoreDriver(TorchRunner(model, num_rows=20), EngineLimits(max_encode_tokens=256))
     jobs = []

@@ -37,7 +37,7 @@ class NaiveRows:
 
 
 def common_columns(one: tuple[int, str] | None, other: tuple[int, str] | None) -> int:
-    """Return how many columns two rows of a sentence share, according to the names of their hypotheses."""
+    """Return how many columns two rows of a sentence share. After "start", a name has one component a column."""
     assert one is not None
     assert other is not None
     assert one[0] == other[0]
@@ -57,6 +57,10 @@ def check(allocator: RowAllocator, cache: NaiveRows, names: dict[Sequence, list[
 def spread_or_reorder(
     allocator: RowAllocator, cache: NaiveRows, names: dict[Sequence, list[str]], rng: random.Random
 ) -> None:
+    """Let each sequence continue random hypotheses of its own, and copy rows as `follow_parents` says.
+
+    reorders: the copies to rows of dropped hypotheses. spreads: the copies to new rows.
+    """
     reorders, spreads = RowCopies(), RowCopies()
     for sequence, own in names.items():
         width = rng.randint(1, sequence.num_reserved_rows)

@@ -1,4 +1,4 @@
-"""The sentences of a dead worker are decoded again by another one. The fake workers record the messages to them."""
+"""The sentences of a dead worker are decoded again by another worker. Fake workers record the messages they get."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Scenario:
         } | changes
         return self.engine.submit([5, EOS], GREEDY, **request)
 
-    async def started(self, outcome: Worker | Exception) -> None:
+    async def complete_start(self, outcome: Worker | Exception) -> None:
         """Complete the last start."""
         await asyncio.sleep(0)  # lets the supervisor's task begin it
         if isinstance(outcome, Exception):
@@ -118,7 +118,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
 
 
-def test_another_worker_decodes_again_and_the_new_one_takes_part() -> None:
+def test_another_worker_decodes_a_dead_workers_sentence_and_a_new_worker_joins() -> None:
     async def scenario() -> None:
         found = Scenario()
         first, second = found.workers
@@ -134,7 +134,7 @@ def test_another_worker_decodes_again_and_the_new_one_takes_part() -> None:
         assert found.engine.health().is_alive
         assert found.engine._admission.speed.num_workers == 1
         new = RecordingWorker()
-        await found.started(new)
+        await found.complete_start(new)
         assert found.restarted == [7]
         assert found.engine._admission.speed.num_workers == 2
         second.answer(sequence)
@@ -178,17 +178,17 @@ def test_without_a_worker_sentences_wait_for_the_new_one_until_their_deadlines()
     run(scenario)
 
 
-def test_a_sentence_in_two_dying_steps_fails_and_one_that_no_step_had_does_not() -> None:
+def test_only_a_sentence_that_was_in_two_dying_steps_fails() -> None:
     async def scenario() -> None:
         found = Scenario()
         first, second = found.workers
         poison = found.submit()
         first.die()
-        second.die(in_step=False)  # it never decoded the sentence
+        second.die(in_step=False)  # an idle worker, which never decoded the sentence
         third, fourth = RecordingWorker(), RecordingWorker()
         await asyncio.sleep(0)
         found.starts[0].set_result(third)
-        await found.started(fourth)
+        await found.complete_start(fourth)
         await asyncio.sleep(0.001)  # the step begins after the sentence has arrived
         assert len(third.sequences) == 1
         other = found.submit()
@@ -233,9 +233,9 @@ def test_a_stream_has_each_token_once() -> None:
         ([(0, (5,)), (0, (5, 6, 7, 8))], [(3, (8,))]),
         ([(0, (5, 6, 7))], []),
     ],
-    ids=["repeated", "other tokens", "restarted meanwhile", "no new one"],
+    ids=["repeated", "other tokens", "restarted meanwhile", "no new token"],
 )
-def test_what_is_sent_after_a_second_decoding(again: list[Any], received: list[Any]) -> None:
+def test_after_a_second_decoding_only_the_changes_are_sent(again: list[Any], received: list[Any]) -> None:
     found: list[Any] = []
     tokens = SentTokens(lambda position, ids: found.append((position, ids)))
     tokens.add(0, (5, 6, 7))
@@ -252,9 +252,9 @@ def test_failed_starts_are_repeated_until_the_budget_is_used_up(monkeypatch: pyt
         found = Scenario(max_restarts=2)
         future = found.submit()
         found.workers[0].die()
-        await found.started(RuntimeError("killed"))
+        await found.complete_start(RuntimeError("killed"))
         assert found.engine.health().is_alive
-        await found.started(RuntimeError("killed"))
+        await found.complete_start(RuntimeError("killed"))
         assert (found.restarted, found.deaths) == ([7, 7], [True])
         assert not found.engine.health().is_alive
         with pytest.raises(NotReady):
@@ -270,7 +270,7 @@ def test_with_a_bundle_that_has_changed_the_other_workers_go_on(num_workers: int
         found = Scenario(num_workers)
         found.submit()
         found.workers[0].die()
-        await found.started(BundleError("a", ["it has changed"]))
+        await found.complete_start(BundleError("a", ["it has changed"]))
         assert found.restarted == [7]
         assert found.engine.health().is_alive == (num_workers == 2)
         assert len(found.deaths) == (num_workers == 1)
@@ -290,7 +290,7 @@ def test_a_worker_that_dies_before_the_warm_up_is_over_ends_the_engine() -> None
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])
-def test_a_close_while_a_worker_starts_leaves_none(is_loaded: bool) -> None:
+def test_a_close_while_a_worker_starts_leaves_no_worker(is_loaded: bool) -> None:
     async def scenario() -> None:
         found = Scenario()
         found.workers[0].die()

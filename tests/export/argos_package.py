@@ -22,13 +22,16 @@ ctranslate2: Any = import_module("ctranslate2")
 MAX_LENGTH = 64
 # SentencePiece's default ids, which OpenNMT uses. `<unk>` is 0.
 START_ID, END_ID = 1, 2
-# The sentences that the tests translate, and the most subwords of a translation.
+# The sentences that the tests translate, and the maximum number of subwords of a translation.
 SENTENCES = [pair.source for pair in pairs()][:200]
 MAX_TOKENS = 56
 
 
 def trained(processor: Any, *, num_steps: int) -> Transformer:
-    """Train a model on `pairs`. With 120 steps its translations end and differ. A batch needs no padding."""
+    """Train a model on `pairs`. With 120 steps its translations end, and differ from each other.
+
+    A batch holds only pairs of the same two lengths, so it needs no padding.
+    """
     torch.manual_seed(1)
     model = Transformer(
         preset(
@@ -57,15 +60,15 @@ def trained(processor: Any, *, num_steps: int) -> Transformer:
     return model.eval()
 
 
-def counted(processor: Any, sentences: list[str]) -> list[int]:
-    """The ids of a vocabulary that is counted from encoded sentences: those that occur, and single characters."""
+def occurring_ids(processor: Any, sentences: list[str]) -> list[int]:
+    """Return the ids of special tokens, of single characters, and of the pieces that occur in these sentences."""
     occurring = {index for ids in processor.encode(sentences) for index in ids}
     characters = {index for index in range(processor.vocab_size()) if len(processor.id_to_piece(index)) == 1}
     return sorted({0, START_ID, END_ID} | occurring | characters)
 
 
-def without_rows(model: Transformer, kept: list[int]) -> Transformer:
-    """The model with only these rows of its vocabulary."""
+def with_vocabulary(model: Transformer, kept: list[int]) -> Transformer:
+    """Return the model with only the rows `kept` of its vocabulary."""
     smaller = Transformer(replace(model.config, vocab_size=len(kept)))
     state = model.state_dict()
     for name in ("embedding.weight", "embedding.output_bias"):
@@ -89,8 +92,8 @@ def write_argos(
     processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     model, kept = trained(processor, num_steps=num_steps), list(range(processor.vocab_size()))
     if is_bpe:
-        kept = counted(processor, sentences)
-        model = without_rows(model, kept)
+        kept = occurring_ids(processor, sentences)
+        model = with_vocabulary(model, kept)
     write_ctranslate2(model, folder / "model", quantization)
     vocabulary = [processor.id_to_piece(index) for index in kept]
     (folder / "model" / "shared_vocabulary.json").write_text(json.dumps(vocabulary), "utf-8")

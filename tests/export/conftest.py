@@ -28,5 +28,5 @@ def untrained_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def npz(untrained_npz: Path, tmp_path: Path) -> Path:
-    """A copy of the folder that a test may change."""
+    """A copy of `untrained_npz` that a test may change."""
     return Path(shutil.copytree(untrained_npz, tmp_path / "npz"))

@@ -1,6 +1,6 @@
 """Writes the files of a Firefox model in Marian's binary formats, and computes its logits with NumPy alone.
 
-The weights are random. The network is Marian's: post-norm, with SSRUs in the decoder, as Firefox's models.
+The weights are random. The network is Marian's: post-norm, with SSRUs in the decoder, as in Firefox's models.
 """
 
 from __future__ import annotations
@@ -46,31 +46,37 @@ def vocabulary_model(sentences: Sequence[str], vocab_size: int, *, byte_fallback
 
 
 class FirefoxModel:
-    """Random weights by Marian's names, with matrices (inputs, outputs).
+    """Random weights by Marian's names. A matrix has the shape (inputs, outputs).
 
     num_source, num_target: the sizes of the vocabularies.
     """
 
-    def __init__(self, *, has_two: bool = False, bits: int = 8, byte_fallback: bool = False) -> None:
-        """has_two: whether sources and targets have vocabularies and embeddings of their own. bits: 8, 16 or 32.
+    def __init__(
+        self, *, has_target_vocabulary: bool = False, bits: int = 8, byte_fallback: bool = False
+    ) -> None:
+        """has_target_vocabulary: whether sources and targets have vocabularies and embeddings of their own.
 
+        bits: the bits of a stored weight, 8, 16 or 32.
         byte_fallback: whether the SentencePiece model of a single vocabulary has all bytes, as in newer Firefox models.
         """
         source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]
         self.models = (
             models
-            if has_two
+            if has_target_vocabulary
             else [vocabulary_model(source + target, 110 + 256 * byte_fallback, byte_fallback=byte_fallback)]
         )
         self.num_source, self.num_target = (
             sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
             for model in (self.models[0], self.models[-1])
         )
-        self.options = OPTIONS | {"tied-embeddings-all": not has_two, "tied-embeddings": has_two}
+        self.options = OPTIONS | {
+            "tied-embeddings-all": not has_target_vocabulary,
+            "tied-embeddings": has_target_vocabulary,
+        }
         self.kind = {8: INTGEMM8, 16: INTGEMM16, 32: FLOAT32}[bits]
         self._random = np.random.default_rng(6)
-        self.arrays = self._all_arrays(has_two=has_two)
+        self.arrays = self._all_arrays(has_target_vocabulary=has_target_vocabulary)
 
     def _matrix(self, rows: int, columns: int) -> Array:
         """Random values that the type of the file can represent."""
@@ -84,11 +90,11 @@ class FirefoxModel:
     def _norm(self, name: str) -> dict[str, Array]:
         return {f"{name}_ln_scale": self._vector(1.0), f"{name}_ln_bias": self._vector()}
 
-    def _all_arrays(self, *, has_two: bool) -> dict[str, Array]:
+    def _all_arrays(self, *, has_target_vocabulary: bool) -> dict[str, Array]:
         tables = {"encoder_Wemb": self.num_source, "decoder_Wemb": self.num_target}
         found = {
             name: self._matrix(size, D_MODEL)
-            for name, size in (tables if has_two else {"Wemb": self.num_target}).items()
+            for name, size in (tables if has_target_vocabulary else {"Wemb": self.num_target}).items()
         }
         found["decoder_ff_logit_out_b"] = self._vector(width=self.num_target)
         for stack, depth in (("encoder", ENCODER_LAYERS), ("decoder", DECODER_LAYERS)):
@@ -134,9 +140,10 @@ class FirefoxModel:
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> Array:
         """The logits (len(target) + 1, num_target) of one sentence. Decoding starts with a row of zeros."""
-        has_two = "Wemb" not in self.arrays
+        has_target_vocabulary = "Wemb" not in self.arrays
         source_table, table = (
-            self.arrays[f"{stack}_Wemb" if has_two else "Wemb"] for stack in ("encoder", "decoder")
+            self.arrays[f"{stack}_Wemb" if has_target_vocabulary else "Wemb"]
+            for stack in ("encoder", "decoder")
         )
         memory = self._stack("encoder", embedded(source_table[[*source]]), None)
         shifted = np.concatenate([np.zeros((1, D_MODEL), np.float32), table[[*target]]])
@@ -183,7 +190,7 @@ class FirefoxModel:
         return self._affine(name, "o", mixed.swapaxes(0, 1).reshape(len(x), D_MODEL))
 
     def _ssru(self, name: str, x: Array) -> Array:
-        """c = sigmoid(f) c' + (1 - sigmoid(f)) x W with f = x Wf + bf, output relu(c). c' is the last step's c."""
+        """c = sigmoid(f) c' + (1 - sigmoid(f)) x W with f = x Wf + bf, output relu(c). c' is c of the step before."""
         gates, inputs = 1 / (1 + np.exp(-self._affine(name, "f", x))), x @ self.arrays[f"{name}_W"]
         state, outputs = np.zeros(D_MODEL), []
         for gate, value in zip(gates, inputs, strict=True):
@@ -218,7 +225,10 @@ def is_quantised(name: str) -> bool:
 
 
 def binary_model(arrays: Mapping[str, Array], options: Mapping[str, Any], kind: int) -> bytes:
-    """A file as `marian-conv` writes it, with an activation scale as Firefox's models have."""
+    """A file as `marian-conv` writes it, with an activation scale as Firefox's models have.
+
+    kind: the number of the type of quantised matrices.
+    """
     text = yaml.safe_dump(dict(options)).encode() + b"\0"
     entries: list[tuple[str, int, tuple[int, ...], bytes]] = [("special:model.yml", INT8, (len(text),), text)]
     for name, values in arrays.items():
@@ -246,7 +256,10 @@ def binary_file(entries: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> b
 
 
 def binary_shortlist(likely: Sequence[Sequence[int]], *, num_first: int) -> bytes:
-    """A file as `marian-conv --shortlist --dump` writes it. The checksum is 0."""
+    """A file as `marian-conv --shortlist --dump` writes it, with the checksum 0.
+
+    num_first: the first num_first target ids are in the shortlist of every source.
+    """
     ids = [each for one in likely for each in one]
     offsets = np.cumsum([0, *map(len, likely)])
     head = struct.pack("<6Q", SHORTLIST_MAGIC, 0, num_first, 3, len(offsets), len(ids))

@@ -23,10 +23,11 @@ TOKEN = "hf_a_token_of_the_test"
 
 @dataclass
 class Hub:
-    """What the server has, and what it was asked for.
+    """What the server offers, and a record of its requests.
 
-    models: the folder of each model. revisions: those of all models. gated: models whose files need TOKEN.
-    fetched: names of fetched files, in order. requests: the paths of all requests, without queries. url: of the server.
+    models: the folder of each model. revisions: the revisions of every model. gated: models whose files need TOKEN.
+    fetched: names of fetched files, in order. requests: the paths of all requests, without queries.
+    url: the address of the server.
     """
 
     models: dict[str, Path]
@@ -70,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
         found = listing or file
         if found is None or found[1] not in self.known.models:
+            # For a model that it does not have, the hub answers as for a private model: 401 to a listing.
             self._send(401 if listing else 404, b"{}", {"X-Error-Code": "RepoNotFound"})
         elif found[2] not in self.known.revisions:
             self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})

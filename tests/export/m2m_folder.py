@@ -23,7 +23,7 @@ NLLB_LANGUAGES = ("ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hant")
 
 
 def bpe_model(vocab_size: int, *, byte_fallback: bool = False) -> bytes:
-    """A BPE model with SentencePiece's default normalisation, as both kinds have."""
+    """A BPE model with SentencePiece's default normalisation, as M2M-100 and NLLB have."""
     texts = [text for pair in pairs() for text in (pair.source, pair.target)]
     return sentencepiece_model(texts, vocab_size, "bpe", byte_fallback=byte_fallback)
 
@@ -43,7 +43,7 @@ def write_m2m(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sentencepiece.bpe.model").write_bytes(bpe_model(160))
-    ordinary = sorted(set(pieces_of(folder)) - set(special))  # not the order of the SentencePiece model
+    ordinary = sorted(set(pieces_of(folder)) - set(special))  # in another order than the SentencePiece model
     vocabulary = {piece: index for index, piece in enumerate((*special, *ordinary))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer"})
@@ -55,7 +55,7 @@ def write_nllb(folder: Path, *, seed: int = 1, **changes: Any) -> Any:
     """Write a folder as facebook/nllb-200-distilled-600M has it, and return its model."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sentencepiece.bpe.model").write_bytes(bpe_model(160))
-    first = len(pieces_of(folder)) + 1
+    first = len(pieces_of(folder)) + 1  # the tokenizer adds <pad>, which the SentencePiece model lacks
     settings = {
         "tokenizer_class": "NllbTokenizer",
         "src_lang": "eng_Latn",
@@ -159,7 +159,10 @@ def padded(sequences: list[list[int]], value: int) -> torch.Tensor:
 
 
 class Kind(NamedTuple):
-    """write: makes a folder. codes: those of English, German and French. token: the form of a language's subword."""
+    """A kind of model.
+
+    write: writes a folder. codes: the codes of English, German and French. token: the form of a subword for a language.
+    """
 
     write: Callable[..., Any]
     codes: tuple[str, str, str]

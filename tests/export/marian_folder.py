@@ -72,7 +72,7 @@ def write_marian(
     """Write a folder and return its model. changes: fields of the configuration.
 
     has_target_vocabulary: whether sources and targets have vocabularies and tables of their own. is_pre_norm: write
-    PEGASUS, the same network in pre-norm. byte_fallback: whether the SentencePiece models have all bytes, too.
+    PEGASUS, the same network in pre-norm. byte_fallback: whether the SentencePiece models have a piece for each byte.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sides = [pair.source for pair in pairs()], [pair.target for pair in pairs()]

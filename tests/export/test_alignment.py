@@ -67,7 +67,7 @@ def test_sources_have_the_tag_that_the_model_was_trained_with(tmp_path: Path) ->
             assert moved.sources == tuple(index + 1 for index in point.sources)
 
 
-def test_subwords_that_share_a_character() -> None:
+def test_overlapping_returns_the_subwords_that_share_a_character() -> None:
     assert overlapping([(0, 3), (3, 3), (3, 7), (7, 9)], (2, 4)) == (0, 2)
     assert overlapping([(0, 3), (3, 7)], (7, 9)) == ()
 
@@ -80,6 +80,7 @@ def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
     weights = np.zeros((1, 2, 4, 4), np.float32)
     weights[0, 0, :, 0] = 1.0
     weights[0, 1] = 0.9 * np.eye(4)
+    # For each point: kind, target step, source positions.
     points = [Point("number", 1, (1,)), Point("number", 0, (0,)), Point("name", 2, (0, 1))]
     tally, shifted = Tally(), Tally()
     choices = [(0, (0,)), (0, (1,)), (0, (0, 1))]
@@ -93,7 +94,9 @@ def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
     assert candidate_choices(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
 
 
-def test_data_with_few_anchors(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_pairs_need_an_anchor_and_a_kind_without_anchors_is_nan(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "pairs.tsv"
     arguments = ["--bundle", str(tiny / "bundle"), "--data", str(data)]
     data.write_text("Anna sees 42 cats\tAnna sieht 42 Katzen\n")

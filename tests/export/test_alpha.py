@@ -8,7 +8,7 @@ from export.bundle_writer import DEFAULT_DECODING
 from export.cli import decoding_defaults
 
 
-def test_an_exponent_replaces_the_papers() -> None:
+def test_the_option_replaces_the_default_exponent() -> None:
     assert decoding_defaults(None) == DEFAULT_DECODING
     assert decoding_defaults(1.25) == DEFAULT_DECODING.model_copy(update={"alpha": 1.25})
 

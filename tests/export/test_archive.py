@@ -35,7 +35,7 @@ WRITERS = [(write_zip, "m.zip"), (write_tar, "m.tar.gz")]
 
 
 @pytest.mark.parametrize(("write", "name"), WRITERS)
-def test_files_and_the_only_folder_are_found(write: object, name: str, tmp_path: Path) -> None:
+def test_files_are_unpacked_and_an_only_folder_is_returned(write: object, name: str, tmp_path: Path) -> None:
     assert callable(write)
     flat = unpack(write(tmp_path / name, {"a": b"1", "b": b"2"}), tmp_path / "flat")
     assert {path.name: path.read_bytes() for path in flat.iterdir()} == {"a": b"1", "b": b"2"}
@@ -76,7 +76,7 @@ def test_a_file_outside_the_folder_is_refused(write: object, name: str, evil: st
 
 
 @pytest.mark.parametrize(("write", "name"), WRITERS)
-def test_bounds_are_kept_before_a_file_is_written(write: object, name: str, tmp_path: Path) -> None:
+def test_bounds_are_checked_before_a_file_is_written(write: object, name: str, tmp_path: Path) -> None:
     assert callable(write)
     path = write(tmp_path / name, {"a": bytes(10_000), "b": bytes(10_000)})
     with pytest.raises(ArchiveError, match="unpacks to more than 19999 bytes"):
@@ -173,7 +173,7 @@ def test_links_and_devices_are_refused(member: tarfile.TarInfo, tmp_path: Path) 
 
 
 def test_a_chain_of_links_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
-    """The chain is longer than a path can be. The data filter of Python 3.11.7 does not follow it to its end."""
+    """The chain is longer than a path can be. tarfile's "data" filter of Python 3.11.7 stops before the end."""
     folder, links = "", "abcdefghijklmnop"
     victim = tmp_path / "victim"
     victim.write_text("old")
@@ -222,7 +222,7 @@ def test_folders_of_a_tar_are_made_and_modes_are_not_kept(tmp_path: Path) -> Non
     assert not (top / "program").stat().st_mode & 0o7133
 
 
-def test_names_of_archives() -> None:
+def test_an_archive_is_recognised_by_its_name() -> None:
     assert [is_archive(Path(name)) for name in ("m.zip", "M.TAR.GZ", "m.tgz", "opus-mt-en-de")] == [
         True,
         True,

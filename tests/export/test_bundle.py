@@ -127,7 +127,7 @@ def test_the_weights_folder_is_a_checkpoint_in_half_precision(tiny: Path) -> Non
 
 
 @pytest.mark.seconds
-def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_path: Path) -> None:
+def test_max_source_length_is_at_most_the_models_max_length(tiny: Path, tmp_path: Path) -> None:
     positions = load_model(tiny / "checkpoint").config.max_length
     for max_length, expected in ((20, 20), (None, positions), (positions + 1, positions)):
         changed = dataclasses.replace(bundle_request(), max_source_length=max_length, precisions=("fp32",))
@@ -141,7 +141,7 @@ def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) ->
     assert contents(tmp_path / "again") == contents(tiny / "bundle")
 
 
-# --- reading: errors ---
+# --- reading: errors. A function that damages a bundle returns a part of the expected problem. ---
 
 
 def flip_a_byte(bundle: Path) -> str:
@@ -251,7 +251,7 @@ def test_all_problems_are_listed_together(own_bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [(None, "missing"), (b"{", "Invalid JSON"), (b"\xff", "manifest")]
 )
-def test_a_manifest_that_cannot_be_read(content: bytes | None, problem: str, tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_an_error(content: bytes | None, problem: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(BundleError, match=problem):

@@ -26,7 +26,7 @@ def test_one_pair_has_each_sentence_with_each_beam_size() -> None:
     assert len(set(cases)) == len(cases) == 12 * len(BEAM_SIZES)
 
 
-def test_several_pairs_have_each_sentence_once_and_each_beam_size_as_often() -> None:
+def test_several_pairs_have_each_sentence_once_and_each_beam_size_equally_often() -> None:
     cases = golden_cases(sources(4))
     assert [source for source, _ in cases] == sources(4)
     for pair in range(4):

@@ -161,7 +161,7 @@ def test_what_the_hub_does_not_have_is_named(
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],
 )
-def test_offline_is_one_clear_line(run: Run, variables: dict[str, str], reason: str) -> None:
+def test_an_unreachable_hub_gives_a_one_line_error(run: Run, variables: dict[str, str], reason: str) -> None:
     assert last_line(run(NAME, **variables)) == (
         f"{NAME} is no folder here, and the cache does not have all its files ({reason}): "
         "copy the model's folder from a machine that has it, and give the folder's path in place of the name"
@@ -194,12 +194,12 @@ def test_an_existing_folder_of_that_name_is_read(run: Run, hub: Hub, tmp_path: P
     ["opus-mt-en-de", "a/b/c", "../opus", "-a/b", "a/-b", "a/b--c", "a/b..c", "a/b.git", "a/b.", "a/b.zip", "a/", "/b",
      "a/b c", "a/b?c", "a/\u00e4", f"a/{'b' * 97}", "https://a/b"],
 )  # fmt: skip
-def test_what_has_not_the_form_of_a_name_is_not_fetched(name: str) -> None:
+def test_an_argument_without_the_form_of_a_hub_name_is_not_fetched(name: str) -> None:
     assert not is_hub_name(name)
 
 
 @pytest.mark.parametrize("name", [NAME, GATED, "facebook/m2m100_418M", "a/b.c_d-e", f"a/{'b' * 96}"])
-def test_names_of_the_hub_are_known(name: str) -> None:
+def test_names_of_the_hub_are_recognised(name: str) -> None:
     assert is_hub_name(name)
 
 

@@ -77,17 +77,17 @@ class IdMap:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
-        self.theirs = vocabulary
-        self.new = {
+        self.vocabulary = vocabulary
+        self.bundle_ids = {
             identity: tokenizer.id_of(piece)
             for piece, identity in vocabulary.items()
             if piece not in ("<unk>", "<pad>")
         }
-        self.new[vocabulary["<unk>"]] = tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])
-        self.new[vocabulary["<pad>"]] = BOS_ID
+        self.bundle_ids[vocabulary["<unk>"]] = tokenizer.id_of(PLACEHOLDER_SYMBOLS[0])
+        self.bundle_ids[vocabulary["<pad>"]] = BOS_ID
 
     def to_bundle(self, theirs: list[int]) -> tuple[int, ...]:
-        return tuple(self.new[identity] for identity in theirs)
+        return tuple(self.bundle_ids[identity] for identity in theirs)
 
 
 @pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
@@ -112,7 +112,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, activation: str) -> No
     known = [identity for identity in range(size) if identity != start]
     assert torch.allclose(found[..., list(ids.to_bundle(known))], reference[..., known], atol=1e-5)
     never = {PAD_ID, BOS_ID, *range(EOS_ID + 1, EOS_ID + 2 + len(PLACEHOLDER_SYMBOLS))}
-    never.remove(ids.new[ids.theirs["<unk>"]])
+    never.remove(ids.bundle_ids[ids.vocabulary["<unk>"]])
     assert float(found[..., sorted(never)].max()) < NEVER / 2
 
 
@@ -155,7 +155,7 @@ def test_translations_are_those_of_transformers(
 def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -> list[tuple[int, ...]]:
     """The ids of `generate()` for SENTENCES, as ids of the bundle, without start and end tokens."""
     ids = IdMap(folder, tokenizer)
-    start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
+    start, end = ids.vocabulary["<pad>"], ids.vocabulary["</s>"]
     rows = marian.generate(
         **tokenizer_of(folder)(SENTENCES, return_tensors="pt", padding=True),
         num_beams=beam_size,
@@ -173,7 +173,7 @@ def generated(marian: Any, folder: Path, tokenizer: Tokenizer, beam_size: int) -
 
 @pytest.mark.server
 def test_a_server_gives_the_same_translations(folder: Path, marian: Any, bundle: Bundle) -> None:
-    """Sentences that the server decodes again or repairs are left out. A model of few training steps has some."""
+    """Sentences that the server decodes again or repairs are left out: a model of few training steps has some."""
     reference = generated(marian, folder, Tokenizer(bundle.file("source.spm")), beam_size=4)
     target = Tokenizer(bundle.file("target.spm"))
     body = {"source": "en", "target": "de", "beam_size": 4, "max_target_length": MAX_NEW_TOKENS}
@@ -237,7 +237,7 @@ def npz(tmp_path: Path) -> Path:
     return tmp_path / "npz"
 
 
-def test_marians_own_files_are_the_same_model(npz: Path) -> None:
+def test_marians_own_files_give_the_same_model_but_for_positions(npz: Path) -> None:
     reference, found = read_marian(npz.parent / "theirs", max_length=40), read_marian(npz, max_length=40)
     assert found.config == reference.config
     assert (found.source_spm, found.target_spm) == (reference.source_spm, reference.target_spm)
@@ -339,7 +339,7 @@ def test_a_truncated_file_is_refused(broken: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("is_zip", [True, False])  # PyTorch before 1.6 wrote no zip archive
-def test_weights_of_a_pickle_are_the_same(folder: Path, broken: Path, marian: Any, is_zip: bool) -> None:
+def test_pickled_weights_equal_safetensors(folder: Path, broken: Path, marian: Any, is_zip: bool) -> None:
     (broken / "model.safetensors").unlink()
     file = broken / "pytorch_model.bin"
     torch.save(marian.state_dict(), file, _use_new_zipfile_serialization=is_zip)  # noqa: TID251 - as others write it

@@ -17,7 +17,7 @@ from app.text.tokenizer import Tokenizer
 from export.golden import translate_ids
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import merged_pieces, num_left_out, piece_order, reordered
-from tests.export.argos_package import MAX_TOKENS, SENTENCES, counted, write_argos
+from tests.export.argos_package import MAX_TOKENS, SENTENCES, occurring_ids, write_argos
 from tests.export.marian_folder import sentencepiece_model
 from tests.export.pieces import pieces_of
 from tests.model.sentences import pairs
@@ -86,11 +86,11 @@ def test_translations_equal_those_of_ctranslate2(translator: Any, processor: Any
     assert [pieces_of(tokenizer, found[index]) for index in ended] == [reference[index] for index in ended]
 
 
-def test_a_unigram_model_needs_no_other_pieces() -> None:
+def test_a_unigram_model_needs_no_piece_that_the_vocabulary_lacks() -> None:
     sentences = [text for pair in pairs() for text in (pair.source, pair.target)]
     content = sentencepiece_model(sentences, 110)
     processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    kept = counted(processor, sentences[:40])
+    kept = occurring_ids(processor, sentences[:40])
     vocabulary = {processor.id_to_piece(index): position for position, index in enumerate(kept)}
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     proto.ParseFromString(content)

@@ -81,9 +81,9 @@ def test_subwords_are_those_of_transformers(folder: Path, tokenizer: Tokenizer, 
 def test_translations_are_those_of_transformers(
     folder: Path, marian: Any, bundle: Bundle, tokenizer: Tokenizer
 ) -> None:
-    """Random weights write bytes, too."""
+    """With random weights, the translations contain pieces for bytes."""
     ids = IdMap(folder, tokenizer)
-    start, end = ids.theirs["<pad>"], ids.theirs["</s>"]
+    start, end = ids.vocabulary["<pad>"], ids.vocabulary["</s>"]
     rows = marian.generate(
         **tokenizer_of(folder)(UNKNOWN, return_tensors="pt", padding=True),
         num_beams=1,
@@ -171,26 +171,29 @@ def test_a_model_of_many_languages_reads_bytes(tmp_path: Path, monkeypatch: pyte
         assert pieces_of(tokenizer, tokenizer.encode(text).ids[:-1]) == theirs.encode(text, out_type=str)
 
 
-@pytest.mark.parametrize("missing", ["target", "one byte", "symbols", ""])
-def test_both_sides_need_byte_fallback_and_a_row_for_each_byte(tmp_path: Path, missing: str) -> None:
-    """Our own models have all bytes, too, but they do not spell unknown characters.
+@pytest.mark.parametrize(
+    "case", ["target without bytes", "one byte missing", "with placeholder symbols", "complete"]
+)
+def test_both_sides_need_byte_fallback_and_a_row_for_each_byte(tmp_path: Path, case: str) -> None:
+    """Our own models have a row for each byte, but they do not spell unknown characters.
 
     They learn to copy the placeholder symbols, which are in their vocabularies.
     """
     protos = []
     for side in ("source", "target"):
-        has_bytes, texts = side != missing, [getattr(pair, side) for pair in pairs()]
+        has_bytes = side == "source" or case != "target without bytes"
+        texts = [getattr(pair, side) for pair in pairs()]
         content = sentencepiece_model(texts, 90 + NUM_BYTES * has_bytes, byte_fallback=has_bytes)
         (tmp_path / side).write_bytes(content)
         protos.append(read_sentencepiece(tmp_path / side))
     pieces = dict.fromkeys(piece.piece for proto in protos for piece in proto.pieces)
-    if missing == "one byte":
+    if case == "one byte missing":
         del pieces["<0x41>"]
-    if missing == "symbols":
+    if case == "with placeholder symbols":
         pieces |= dict.fromkeys(PLACEHOLDER_SYMBOLS)
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     is_spelled = can_spell(protos, [vocabulary, vocabulary])
-    assert is_spelled == (missing == "")
+    assert is_spelled == (case == "complete")
     # `transduce export --to` also writes the placeholder symbols, which the foreign vocabulary lacks. `can_spell` must
     # give the same result for the second import.
     order = piece_order(vocabulary)

@@ -123,7 +123,7 @@ def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
         assert scored.status_code == 200, scored.text
 
 
-def test_weights_of_int8_are_close(tmp_path: Path) -> None:
+def test_int8_weights_are_close_to_those_of_float32(tmp_path: Path) -> None:
     """Each row is rounded to multiples of 1/127 of its largest absolute value."""
     for quantization in ("float32", "int8"):
         write_argos(tmp_path / quantization, quantization=quantization, num_steps=1)
@@ -334,10 +334,10 @@ def test_m2m_100_and_nllb_are_named(broken: Path, language: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "needed"), [("target_prefix", ">>deu<<", ""), ("type", "sbd", "translate")]
 )
-def test_what_a_bundle_cannot_have_of_a_package_is_refused(
+def test_metadata_that_a_bundle_cannot_express_is_refused(
     broken: Path, name: str, value: str, needed: str
 ) -> None:
-    """Argos Translate begins each target with the prefix."""
+    """With target_prefix, Argos Translate begins each target with this text. needed: the only accepted value."""
     path = broken / "metadata.json"
     metadata = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps(metadata | {name: needed}), "utf-8")

@@ -69,7 +69,7 @@ def imported(converted: Path) -> ImportedModel:
     return read_ctranslate2(converted, max_length=MAX_LENGTH)
 
 
-def test_it_equals_the_import_of_the_original(folder: Path, imported: ImportedModel) -> None:
+def test_the_import_equals_that_of_the_original_files(folder: Path, imported: ImportedModel) -> None:
     original = read_marian(folder, max_length=MAX_LENGTH)
     assert imported.config == original.config
     assert imported.ends_source
@@ -99,7 +99,7 @@ def test_translations_equal_those_of_ctranslate2(
 
 
 def test_another_scale_of_the_embeddings_is_refused(converted: Path, tmp_path: Path) -> None:
-    """The variable of CTranslate2 is a number of 8 bits, or the factor itself."""
+    """CTranslate2 stores an 8-bit flag, or the factor itself. The test sets it to 0."""
     name = b"encoder/scale_embeddings\0"
     content = bytearray((converted / "model.bin").read_bytes())
     start = content.index(name) + len(name) + 1  # after the number of dimensions, which is 0

@@ -40,7 +40,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "int8": {},
     "int16": {"bits": 16},
     "float32": {"bits": 32},
-    "two vocabularies": {"has_two": True},
+    "two vocabularies": {"has_target_vocabulary": True},
 }
 NUM_SUBWORDS = 12
 SENTENCES = [pair.source for pair in pairs()][::20]
@@ -92,15 +92,15 @@ def test_the_defaults_are_those_of_firefox(tmp_path: Path) -> None:
     assert read.num_left_out == 0
 
 
-def test_a_search_without_normalization_stays_one(tmp_path: Path) -> None:
+def test_a_search_without_length_normalisation_is_imported_as_such(tmp_path: Path) -> None:
     FirefoxModel().write(tmp_path)
     (tmp_path / "decoder.yml").write_text("normalize: 0", "utf-8")
     assert read_marian(tmp_path).length_penalty == 0.0
 
 
 @pytest.mark.parametrize("bits", [8, 32])
-def test_an_output_matrix_of_its_own_is_read(tmp_path: Path, bits: int) -> None:
-    theirs = FirefoxModel(has_two=True, bits=bits)
+def test_a_separate_output_matrix_is_read(tmp_path: Path, bits: int) -> None:
+    theirs = FirefoxModel(has_target_vocabulary=True, bits=bits)
     theirs.options |= {"tied-embeddings": False}
     table = theirs.arrays["decoder_Wemb"]
     theirs.arrays["decoder_ff_logit_out_Wt"] = -table
@@ -173,11 +173,12 @@ def test_a_bundle_translates_as_marians_network(
     assert len({tuple(each) for each in references}) > 3, "the translations are too similar for a comparison"
 
 
-def test_its_shortlist_is_that_of_the_files(bundle: Bundle, theirs: FirefoxModel, tmp_path: Path) -> None:
+def test_the_bundle_has_the_imported_shortlist(bundle: Bundle, theirs: FirefoxModel, tmp_path: Path) -> None:
     (table,) = read_shortlists(bundle.file(SHORTLIST))
     sources, targets = our_ids(theirs, read_marian(bundle.path.parent / "ende"), tmp_path)
     chosen = [10, 40]
     expected = {targets[each] for source in chosen for each in theirs.likely()[source]}
+    # Each shortlist also has the first 7 target ids, and the ids of the sources themselves.
     expected |= {targets[each] for each in range(7)} | {sources[each] for each in chosen}
     found = set(table.shortlist([sources[each] for each in chosen]).tolist())
     assert expected <= found
@@ -187,7 +188,7 @@ def test_its_shortlist_is_that_of_the_files(bundle: Bundle, theirs: FirefoxModel
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_without_its_shortlist_no_bundle_is_left(
+def test_if_the_shortlist_cannot_be_written_no_new_bundle_is_left(
     bundle: Bundle,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

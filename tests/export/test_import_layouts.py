@@ -43,7 +43,7 @@ SENTENCES = [pair.source for pair in pairs()][::10]
 
 
 def id_map(vocabulary: Path, spm: bytes, folder: Path) -> dict[int, int]:
-    """The bundle's id of each id of a vocabulary. The padding is Marian's start token."""
+    """The bundle's id of each id of a vocabulary. <pad> is Marian's start token."""
     (folder / "side.spm").write_bytes(spm)
     tokenizer = Tokenizer(folder / "side.spm")
     pieces = json.loads(vocabulary.read_text("utf-8"))
@@ -177,7 +177,7 @@ def test_the_vocabularies_have_different_pieces_at_the_same_ids(bundle: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["huggingface", "ctranslate2"])
-def test_it_is_not_exported_to_other_formats(
+def test_a_bundle_with_separate_tables_is_not_exported_to_other_formats(
     bundle: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", "--bundle", str(bundle), "--to", kind, "--output", str(bundle.parent / kind)]) == 1
@@ -231,7 +231,7 @@ def test_a_target_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
         read_marian(tmp_path)
 
 
-def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path: Path) -> None:
+def test_null_in_the_generation_config_counts_as_a_missing_field(tmp_path: Path) -> None:
     write_marian(tmp_path)
     search = {"num_beams": 3, "length_penalty": None}
     (tmp_path / "generation_config.json").write_text(json.dumps(search), "utf-8")
@@ -243,7 +243,7 @@ def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path:
 def test_a_shared_table_may_be_stored_under_any_of_its_names(
     tmp_path: Path, write: Callable[[Path], Any], name: str
 ) -> None:
-    """`save_model` of Safetensors keeps one name, and `transformers` reads each."""
+    """`save_model` of Safetensors keeps one name of a shared table, and `transformers` reads any of the names."""
     write(tmp_path)
     read: Callable[[Path], ImportedModel] = read_marian if write is write_marian else read_m2m
     expected = read(tmp_path).state
@@ -262,7 +262,7 @@ def test_a_shared_table_may_be_stored_under_any_of_its_names(
 @pytest.mark.parametrize("is_shared", [True, False])
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_tables_that_save_model_left_out_are_found(tmp_path: Path, is_shared: bool, is_tied: bool) -> None:
-    """`save_model` keeps the alphabetically first name of each group of weights that are the same."""
+    """`save_model` keeps the alphabetically first name of each tensor that has several names."""
     model = write_marian(tmp_path, has_target_vocabulary=not is_shared, tie_word_embeddings=is_tied)
     target = model.get_decoder().embed_tokens
     if is_shared:
@@ -288,7 +288,7 @@ def test_tables_that_save_model_left_out_are_found(tmp_path: Path, is_shared: bo
     assert all(torch.equal(found[each], expected[each]) for each in expected)
 
 
-def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) -> None:
+def test_a_target_vocabulary_beside_a_shared_embedding_is_refused(tmp_path: Path) -> None:
     write_marian(tmp_path)
     (tmp_path / "target_vocab.json").write_bytes((tmp_path / "vocab.json").read_bytes())
     with pytest.raises(
@@ -297,7 +297,7 @@ def test_a_target_vocabulary_of_a_shared_embedding_is_refused(tmp_path: Path) ->
         read_marian(tmp_path)
 
 
-def test_one_vocabulary_of_two_embeddings_is_refused_unless_the_tokenizer_has_only_one(
+def test_one_vocabulary_for_two_embeddings_is_refused_unless_the_tokenizer_has_only_one(
     tmp_path: Path,
 ) -> None:
     write_marian(tmp_path, has_target_vocabulary=True)

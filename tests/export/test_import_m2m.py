@@ -43,11 +43,12 @@ from tests.model.sentences import pairs
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
-# Subwords of a translation, without the language and the end token.
+# The maximum number of subwords of a translation, without the language and the end token.
 MAX_SUBWORDS = 48
 # Training steps after which the translations differ and most of them end.
 NUM_STEPS = 70
 SENTENCES = [pair.source for pair in pairs()][:80]
+# SentencePiece's default rule folds a ligature, a no-break space, full-width letters and consecutive spaces.
 FOLDED = ("Anna \ufb01nds the river.", "Anna\u00a0sees the \uff52iver", "Anna   sees  it")
 TARGETS = ("de", "fr")
 
@@ -55,7 +56,8 @@ TARGETS = ("de", "fr")
 class Imported(NamedTuple):
     """A trained model, its folder and its bundle.
 
-    to_bundle: the bundle's id for each id of the model. generated: `translations` by target language and num_beams.
+    to_bundle: the bundle's id for each id of the model. generated: returns `translations` for a target language and
+    num_beams.
     """
 
     kind: Kind
@@ -192,7 +194,7 @@ def test_a_sentence_without_its_start_token_is_refused(imported: Imported) -> No
         translate_ids(runner, [(5, 2)], options_of(1), starts=[-1])
 
 
-def test_no_other_format_takes_the_bundle(imported: Imported) -> None:
+def test_the_bundle_is_not_exported_to_other_formats(imported: Imported) -> None:
     with pytest.raises(FormatError, match="targets that begin with a language token"):
         read_bundle(imported.bundle.path)
 
@@ -281,7 +283,7 @@ def test_older_models_have_the_search_in_their_configuration(tmp_path: Path) -> 
     assert (found.beam_size, found.length_penalty) == (5, 0.8)
 
 
-def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path: Path) -> None:
+def test_null_in_the_generation_config_counts_as_a_missing_field(tmp_path: Path) -> None:
     write_m2m(tmp_path)
     nothing = {"num_beams": None, "length_penalty": None}
     change(tmp_path / "generation_config.json", lambda config: config.update(nothing))
@@ -293,10 +295,10 @@ def test_null_in_the_configuration_of_the_search_is_as_a_missing_field(tmp_path:
     assert (found.beam_size, found.length_penalty) == (1, 1.0)
 
 
-def test_named_pairs_are_the_only_ones(
+def test_the_bundle_has_only_the_named_pairs(
     imported: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`transduce verify` passes too. It compares with the weights that it finds in the bundle."""
+    """The bundle also passes `transduce verify`, which compares the graphs with the weights in the bundle."""
     arguments = ("--source", "en", "--target", "fr", "--precisions", "fp32")
     assert run_import(imported.folder, tmp_path / "out", *arguments) == 0
     manifest = load_bundle(tmp_path / "out").manifest

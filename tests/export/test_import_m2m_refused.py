@@ -169,7 +169,7 @@ def test_an_id_that_is_no_whole_number_is_refused(tmp_path: Path, identity: obje
 
 
 def test_a_vocab_size_that_the_weights_do_not_have_takes_no_memory(broken: Path) -> None:
-    """Also if num_madeup_words of M2M-100 agrees with it."""
+    """In M2M-100, num_madeup_words agrees with the claimed vocab_size."""
     more = 1_000_000
     change(broken / "config.json", lambda config: config.update(vocab_size=config["vocab_size"] + more))
     settings = {"num_madeup_words": NUM_MADE_UP + more}
@@ -177,11 +177,11 @@ def test_a_vocab_size_that_the_weights_do_not_have_takes_no_memory(broken: Path)
     tracemalloc.start()
     try:
         (problem,) = problems_of(broken)
-        most = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert problem.startswith("the weight model.shared.weight has the shape")
-    assert most < 10 * more
+    assert peak_bytes < 10 * more
 
 
 def test_two_codes_of_one_language_are_refused(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_another_network_and_a_damaged_option_are_refused(
         read_marian(npz)
 
 
-def test_steps_that_are_no_text_are_refused(npz: Path) -> None:
+def test_a_preprocess_option_that_is_no_text_is_refused(npz: Path) -> None:
     change_npz(npz, {"transformer-preprocess": 1})
     with pytest.raises(UnusableModel, match=r"special:model\.yml has transformer-preprocess 1, "):
         read_marian(npz)

@@ -26,7 +26,7 @@ def search_of(folder: Path) -> tuple[int, float]:
 @pytest.mark.parametrize(
     "name", ["decoder.yml", "opus.npz.decoder.yml", "opus.npz.best-bleu.npz.decoder.yml"]
 )
-def test_the_search_is_that_of_the_file(npz: Path, name: str) -> None:
+def test_the_search_options_are_those_of_the_decoder_file(npz: Path, name: str) -> None:
     change_decoder(npz, {"beam-size": 4, "normalize": 0.6})
     (npz / "decoder.yml").rename(npz / name)
     assert search_of(npz) == (4, 0.6)

@@ -1,4 +1,4 @@
-"""Weights in several files of Hugging Face, with an index, are imported as those in one file are."""
+"""Hugging Face's weights in several files with an index are imported like weights in one file."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_an_index_names_only_files_of_weights_beside_it(broken: Path, part: str)
     index = json.loads((broken / INDEX).read_text("utf-8"))
     index["weight_map"]["model.shared.weight"] = part
     (broken / INDEX).write_text(json.dumps(index), "utf-8")
-    with pytest.raises(UnusableModel, match=r"which is no \.safetensors file beside it"):
+    with pytest.raises(
+        UnusableModel, match=r"it must be the name of a \.safetensors file in the same folder"
+    ):
         read_marian(broken)
 
 

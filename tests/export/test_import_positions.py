@@ -20,7 +20,7 @@ pytestmark = pytest.mark.training
         ("<s>", "<pad>", "</s>", "<unk>"),
         ("<s>", "</s>", "<unk>", "<pad>"),
     ],
-    ids=["0", "1", "3"],
+    ids=["padding is 0", "padding is 1", "padding is 3"],
 )
 def test_positions_are_those_of_transformers(tmp_path: Path, special: tuple[str, ...]) -> None:
     end = special.index("</s>")
@@ -32,6 +32,6 @@ def test_positions_are_those_of_transformers(tmp_path: Path, special: tuple[str,
         eos_token_id=end,
         decoder_start_token_id=end,
     )
-    text = torch.full((1, MAX_LENGTH), len(special))
+    text = torch.full((1, MAX_LENGTH), len(special))  # the first ordinary piece, repeated
     expected = theirs.get_encoder().embed_positions(text)[0]
     assert torch.equal(read_m2m(tmp_path).state["embedding.positions"], expected)

@@ -1,4 +1,4 @@
-"""Hugging Face's options of the search: what no bundle can have is refused, and what is left out is named."""
+"""Hugging Face's search options: wrong values are refused, and options that no bundle has are left out and named."""
 
 from __future__ import annotations
 
@@ -37,26 +37,30 @@ def test_a_wrong_beam_size_or_length_penalty_is_refused(
     wrong = [("num_beams", value, WHOLE) for value in beams]
     wrong += [("length_penalty", value, NUMBER) for value in penalties]
     for field, value, needed in wrong:
-        for file in CONFIGURATIONS:
-            for each in CONFIGURATIONS:
+        for wrong_file in CONFIGURATIONS:
+            for each_file in CONFIGURATIONS:
                 fields: dict[str, Any] = {"num_beams": None, "length_penalty": None}
-                fields |= {field: value} if each == file else {}
-                change(tmp_path / each, partial(_update, fields))
+                fields |= {field: value} if each_file == wrong_file else {}
+                change(tmp_path / each_file, partial(_update, fields))
             generation = tmp_path / CONFIGURATIONS[1]
             content = generation.read_text("utf-8")
-            if file != CONFIGURATIONS[1]:
+            # With generation_config.json, the search options of config.json are not read.
+            if wrong_file != CONFIGURATIONS[1]:
                 generation.unlink()
-            message = f"{field} of {file} is {value!r}; it must be {needed}"
+            message = f"{field} of {wrong_file} is {value!r}; it must be {needed}"
             with pytest.raises(UnusableModel, match=re.escape(message) + "$"):
                 read(tmp_path)
             generation.write_text(content, "utf-8")
 
 
 @pytest.mark.parametrize(("write", "read"), [(write_m2m, read_m2m), (write_marian, read_marian)])
-def test_the_configuration_of_the_search_replaces_that_of_older_models(
+def test_generation_config_replaces_all_search_options_of_config(
     tmp_path: Path, write: Callable[[Path], Any], read: Callable[[Path], Any]
 ) -> None:
-    """`transformers` then ignores all search options of config.json, and so do the notes of the import."""
+    """If there is a generation_config.json, `transformers` and the import ignore all search options of config.json.
+
+    The notes of the import also ignore these options.
+    """
     theirs = write(tmp_path)
     older = {"num_beams": 6, "length_penalty": 0.5, "no_repeat_ngram_size": 3}
     change(tmp_path / "config.json", partial(_update, older))
@@ -67,7 +71,7 @@ def test_the_configuration_of_the_search_replaces_that_of_older_models(
 
 
 @pytest.mark.parametrize("file", CONFIGURATIONS)
-def test_an_option_that_is_left_out_is_named(
+def test_the_import_names_the_options_that_it_leaves_out(
     tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_marian(tmp_path / "theirs")
@@ -89,7 +93,7 @@ def test_each_option_that_is_left_out_is_named(name: str) -> None:
 
 
 def test_options_that_change_nothing_are_not_named() -> None:
-    """As in the files of OPUS-MT, whose padding is in bad_words_ids."""
+    """OPUS-MT has these values. Its only entry in bad_words_ids is the padding."""
     found = {
         "bad_words_ids": [[58100]], "pad_token_id": 58100, "forced_eos_token_id": 0, "renormalize_logits": True,
         "num_beams": 4, "max_length": 512, "do_sample": False, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
@@ -101,7 +105,7 @@ def test_options_that_change_nothing_are_not_named() -> None:
     assert len(note) < 150
 
 
-def test_the_target_language_is_no_option_that_is_left_out(tmp_path: Path) -> None:
+def test_the_target_language_is_not_named_as_left_out(tmp_path: Path) -> None:
     write_m2m(tmp_path)
     change(tmp_path / "generation_config.json", partial(_update, {"forced_bos_token_id": 9}))
     assert read_m2m(tmp_path).notes == ()
@@ -110,7 +114,7 @@ def test_the_target_language_is_no_option_that_is_left_out(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("field", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
-def test_ids_that_the_configurations_contradict_are_refused(tmp_path: Path, field: str) -> None:
+def test_ids_that_differ_between_the_two_configurations_are_refused(tmp_path: Path, field: str) -> None:
     write_marian(tmp_path)
     change(tmp_path / "generation_config.json", partial(_update, {field: 7}))
     with pytest.raises(

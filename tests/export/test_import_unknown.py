@@ -78,7 +78,10 @@ def test_unknown_characters_are_placed_by_the_attention(
 
 
 def test_unknown_characters_that_the_model_leaves_out_are_inserted(client: httpx.Client) -> None:
-    """In training the model has seen at most one on each side. Ten are more than there are placeholder symbols."""
+    """In training, each side of the verb had at most one unknown token.
+
+    Ten unknown characters are more than there are placeholder symbols.
+    """
     unknown = [
         "\U0001f642",
         "\u0416",
@@ -98,7 +101,7 @@ def test_unknown_characters_that_the_model_leaves_out_are_inserted(client: httpx
 
 
 def test_a_target_with_unknown_characters_has_the_models_score(client: httpx.Client) -> None:
-    """The model is sure of the sentence that it writes itself, also of the tokens that are not in its vocabulary."""
+    """The target is the model's own translation, so each of its tokens is probable, even an unknown character."""
     text, translation = (
         "Anna \U0001f642 sees the river \u0416 again.",
         "the river \u0416 again sees Anna \U0001f642.",

@@ -14,7 +14,7 @@ from model.config import ModelConfig
 ATTENTION_H = Path(__file__).resolve().parents[2] / "app" / "runtime" / "native" / "attention.h"
 
 
-def test_the_largest_head_is_that_of_the_kernels() -> None:
+def test_max_head_dim_is_that_of_the_kernels() -> None:
     (largest,) = re.findall(r"MAX_HEAD_DIM = (\d+);", ATTENTION_H.read_text("utf-8"))
     assert int(largest) == MAX_HEAD_DIM
 

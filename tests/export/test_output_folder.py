@@ -1,7 +1,9 @@
-"""The folder of a new bundle is checked before the model is read, and a symbolic link to it stays a link."""
+"""The folder of an export: checks before the work, symbolic links, exports at the same time, and killed ones."""
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,12 @@ from app.bundle import load_bundle
 from export.bundle_shortlist import tables_of, write_with_shortlist
 from export.bundle_writer import BundleRequest, write_bundle
 from export.cli import run_export
-from export.output_folder import ExportError, check_output, replace_folder
-from export.portable import write_new_folder
+from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder
+from export.portable import FormatError, write_new_folder
 from export.shortlist import make_table
+from model.file_lock import LockedError
 from tests.export.tiny import bundle_request, export_arguments, names
+from tests.forked import start_fork
 from transduce.cli import main
 
 SMALL = replace(bundle_request(), precisions=("fp32",))
@@ -91,48 +95,110 @@ def test_a_current_folder_that_is_removed_is_an_error(
         check_output(Path("new"))
 
 
-def test_a_replacement_leaves_other_hidden_folders(tmp_path: Path) -> None:
-    for name in ("new", "bundle", ".bundle.old"):
+def test_hidden_folders_of_the_user_stay(tmp_path: Path) -> None:
+    theirs = [".bundle.lock", ".bundle.old", ".bundle.tmp"]
+    for name in ("bundle", *theirs):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    replace_folder(tmp_path / "new", tmp_path / "bundle")
-    assert names(tmp_path) == [".bundle.old", "bundle"]
-    assert (names(tmp_path / "bundle"), names(tmp_path / ".bundle.old")) == (["new"], [".bundle.old"])
+    with new_folder_beside(tmp_path / "bundle") as new:
+        new.mkdir()
+        replace_folder(new, tmp_path / "bundle")
+    assert names(tmp_path) == [*theirs, "bundle"]
+    assert [names(tmp_path / name) for name in (*theirs, "bundle")] == [*([name] for name in theirs), []]
 
 
 @pytest.mark.seconds
-def test_exports_to_one_bundle_at_the_same_time_are_both_complete(tiny: Path, tmp_path: Path) -> None:
-    found: list[str] = []
+def test_a_second_export_to_a_bundle_is_refused(tiny: Path, tmp_path: Path) -> None:
+    stages = []
 
     def export_too(stage: str) -> None:
-        if stage == "checking":
-            bundle = write_bundle(tiny / "checkpoint", tmp_path / "out", replace(SMALL, version="2"))
-            found.append(bundle.manifest.version)
+        stages.append(stage)
+        with pytest.raises(LockedError, match=f"another run is writing {tmp_path / 'out'}$"):
+            write_bundle(tiny / "checkpoint", tmp_path / "out", replace(SMALL, version="2"))
 
     bundle = write_bundle(tiny / "checkpoint", tmp_path / "out", SMALL, on_progress=export_too)
-    assert (found, bundle.manifest.version) == (["2"], "1")
+    assert "checking" in stages
+    assert bundle.manifest.version == SMALL.version
     assert names(tmp_path) == ["out"]
 
 
-def test_exports_to_one_new_folder_at_the_same_time_are_both_complete(tmp_path: Path) -> None:
+def test_a_second_export_to_a_new_folder_is_refused(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         folder.mkdir()
         (folder / "first").touch()
-        write_new_folder(tmp_path / "out", Path.mkdir)
+        with pytest.raises(LockedError, match=f"another run is writing {tmp_path / 'out'}$"):
+            write_new_folder(tmp_path / "out", Path.mkdir)
 
     write_new_folder(tmp_path / "out", write)
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == ["first"]
 
 
-def test_another_format_is_readable_for_everyone(tmp_path: Path) -> None:
+def replace_and_die(output: Path, num_renames: int) -> None:
+    """An export that SIGKILL ends before or between the two renames of `replace_folder`."""
+    rename, num_calls = Path.replace, 0
+
+    def rename_or_die(path: Path, target: Path) -> Path:
+        nonlocal num_calls
+        if num_calls == num_renames:
+            os.kill(os.getpid(), signal.SIGKILL)
+        num_calls += 1
+        return rename(path, target)
+
+    with new_folder_beside(output) as new:
+        new.mkdir()
+        (new / "new").touch()
+        pytest.MonkeyPatch().setattr(Path, "replace", rename_or_die)
+        replace_folder(new, output)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("num_renames", [0, 1])
+def test_the_next_export_restores_or_removes_what_a_killed_one_left(tmp_path: Path, num_renames: int) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "old").touch()
+    for _ in range(2):
+        process = start_fork(replace_and_die, output, num_renames)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert len(names(tmp_path)) == 3
+        assert output.exists() == (num_renames == 0)
+    with pytest.raises(FormatError, match="out exists: it is left as it is"):
+        write_new_folder(output, Path.mkdir)
+    assert names(tmp_path) == ["out"]
+    assert names(output) == ["old"]
+
+
+def test_a_killed_export_may_leave_a_part_of_the_old_bundle(tmp_path: Path) -> None:
+    for name in ("out", ".out.export.old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".out.export.old" / "rest").touch()
+    write_new_folder(tmp_path / "out", Path.mkdir)
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == []
+
+
+@pytest.mark.seconds
+def test_a_bundle_is_readable_for_everyone(tiny: Path, tmp_path: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        write_bundle(tiny / "checkpoint", tmp_path / "out", SMALL)
+    finally:
+        os.umask(umask)
+    found = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in found if path.is_dir()} == {0o755}
+    assert {path.stat().st_mode & 0o777 for path in found if path.is_file()} == {0o644}
+
+
+def test_another_format_keeps_the_modes_of_its_files(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         folder.mkdir(0o700)
         (folder / "file").touch(0o600)
 
     write_new_folder(tmp_path / "out", write)
     modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "out", tmp_path / "out" / "file")]
-    assert modes == [0o755, 0o644]
+    assert modes == [0o700, 0o600]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +252,7 @@ def test_an_import_checks_names_and_output_first(
     monkeypatch.chdir(tmp_path)
     Path("Mein Modell.zip").write_bytes(b"no archive")
     Path("file").touch()
+    # Two cases test --name: one gives a wrong name, and one gives none.
     name = () if "--name" in more or more == ("--output", "out") else ("--name", "mine")
     assert main(["import", "Mein Modell.zip", "--licence", "MIT", *name, *more]) == 1
     assert message in capsys.readouterr().err

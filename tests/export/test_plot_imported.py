@@ -67,7 +67,7 @@ def test_the_greedy_translation_is_decoded_with_the_targets_vocabulary(bundle: P
     assert set(translation.split()) & words, translation
 
 
-def test_a_command_draws_with_both_vocabularies(
+def test_the_plot_command_draws_with_both_vocabularies(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = []
@@ -87,7 +87,7 @@ def test_a_command_draws_with_both_vocabularies(
 
 
 @pytest.mark.parametrize("folder", ["bundle", "checkpoint"])
-def test_a_copied_tokenizer_leaves_the_targets_their_own(changed: Path, folder: str) -> None:
+def test_a_copied_source_tokenizer_is_not_used_for_targets(changed: Path, folder: str) -> None:
     """Bundles may have a tokenizer.spm in their weights: earlier versions of `transduce evaluate` needed it."""
     shutil.copy(changed / "source.spm", changed / "weights" / "tokenizer.spm")
     if folder == "checkpoint":

@@ -196,6 +196,7 @@ def test_an_import_gives_the_model_back(
         assert (read.tags, read.ends_source) == ((TAG, OTHER_TAG), True)
         (tmp_path / "back.spm").write_bytes(read.source_spm)
         tokenizer = Tokenizer(tmp_path / "back.spm")
+        # The new id of each old id.
         new = torch.tensor([PAD_ID, BOS_ID, EOS_ID, 3, *map(tokenizer.id_of, pieces[4:])])
         encoded = tokenizer.encode_tagged(text, TAG)
         assert encoded.verbatim_spans == (EMOJI,)
@@ -211,7 +212,7 @@ def test_an_import_gives_the_model_back(
 def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
     checkpoint: Path, to: str, tmp_path: Path
 ) -> None:
-    """At least nine in ten golden translations of greedy search are the same. Both directions have some."""
+    """At least nine in ten golden translations of greedy search are the same. Both directions have golden lines."""
     facts = tmp_path / "card.toml"
     facts.write_text(
         'summary = "x"\ngood_at = ["x"]\nbad_at = ["x"]\nweights_licence = "MIT"\n'

@@ -1,4 +1,4 @@
-"""`transduce shortlist` learns the directions asked for, within its memory. `verify` scores int8 with the shortlist."""
+"""`transduce shortlist` learns the requested directions in bounded memory. `verify` scores int8 with the shortlist."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_scores_of_a_model_card_are_said_to_be_without_the_shortlist(
 
 
 @pytest.fixture
-def listed_bundle(own_bundle: Path) -> Path:
+def bundle_with_shortlist(own_bundle: Path) -> Path:
     """A bundle whose shortlist has no translation of any source subword.
 
     No mean log-probability is below -1000, so no sentence is decoded again with the whole vocabulary.
@@ -108,12 +108,12 @@ def listed_bundle(own_bundle: Path) -> Path:
 @pytest.mark.seconds
 @NEEDS_NATIVE  # only native kernels use a shortlist
 def test_verify_scores_int8_with_the_shortlist_too(
-    listed_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle_with_shortlist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify_few_sentences(monkeypatch)
     found = recorded_translations(monkeypatch)
     data = write_pairs(tmp_path / "made.tsv", sentences()[:4])
-    report = verify(listed_bundle, VerifyOptions(data=(str(data),), beam_size=1))
+    report = verify(bundle_with_shortlist, VerifyOptions(data=(str(data),), beam_size=1))
     assert [(score.test_set, score.precision) for score in report.scores] == [
         ("made", "int8"),
         ("made", "fp32"),
@@ -124,29 +124,29 @@ def test_verify_scores_int8_with_the_shortlist_too(
         "int8 BLEU on made with the shortlist",
     ]
     assert report.skipped == ()
-    (table,) = read_shortlists(listed_bundle / SHORTLIST)
-    are_listed = {
+    (table,) = read_shortlists(bundle_with_shortlist / SHORTLIST)
+    is_shortlisted = {
         name: all(set(ids) <= set(table.shortlist(source).tolist()) for source, ids in translations)
         for name, translations in found.items()
     }
-    assert are_listed == {"made int8": False, "made fp32": False, "made with the shortlist int8": True}
+    assert is_shortlisted == {"made int8": False, "made fp32": False, "made with the shortlist int8": True}
 
 
 @pytest.mark.seconds
 def test_verify_says_that_no_kernels_can_use_the_shortlist(
-    listed_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle_with_shortlist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify_few_sentences(monkeypatch)
     for module in ("export.verify", "export.verify_scores"):
         monkeypatch.setattr(f"{module}.usable_kernels", lambda _variant: ("standard",))
     data = write_pairs(tmp_path / "made.tsv", sentences()[:2])
-    report = verify(listed_bundle, VerifyOptions(data=(str(data),), beam_size=1))
+    report = verify(bundle_with_shortlist, VerifyOptions(data=(str(data),), beam_size=1))
     assert report.skipped == ("BLEU with the shortlist: it needs int8 and native kernels",)
     assert [score.test_set for score in report.scores] == ["made", "made"]
 
 
 @pytest.mark.parametrize(("listed", "is_passed"), [(29.6, False), (29.8, True), (30.5, True)])
-def test_a_shortlist_may_lose_at_most_the_limit(listed: float, is_passed: bool) -> None:
+def test_bleu_with_a_shortlist_may_lose_at_most_the_limit(listed: float, is_passed: bool) -> None:
     check = shortlist_check("a test set", listed=listed, whole=30.0)
     assert check.is_passed == is_passed
     assert f"{listed:.2f}, whole vocabulary 30.00" in check.line()

@@ -1,4 +1,4 @@
-"""A model with a decoder of SSRUs is exported and verified. What it cannot have is refused in one line."""
+"""A model with a decoder of SSRUs is exported and verified. What such a model cannot have is refused."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_targets_with_a_start_of_their_own_are_an_error(tiny_ssru: Path, tmp_pat
         load_bundle(edited(tiny_ssru / "bundle", tmp_path, add_start))
 
 
-def test_other_formats_are_an_error(tiny_ssru: Path) -> None:
+def test_an_export_to_other_formats_is_an_error(tiny_ssru: Path) -> None:
     with pytest.raises(FormatError, match="a decoder of SSRUs, which the other formats cannot express"):
         read_bundle(tiny_ssru / "bundle")
 

@@ -58,7 +58,7 @@ def verify_arguments(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-NATIVE_TOO = ["int8 golden ids, native kernels"] if is_native_usable() else []
+NATIVE_GOLDEN_IDS = ["int8 golden ids, native kernels"] if is_native_usable() else []
 
 
 def failed(bundle: Path, options: VerifyOptions) -> list[str]:
@@ -105,7 +105,7 @@ def test_the_checks_are_printed_if_the_report_cannot_be_written(
 
 
 @pytest.mark.seconds
-def test_a_model_of_other_weights_fails(
+def test_a_checkpoint_with_other_weights_fails(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = load(tiny / "checkpoint")
@@ -143,11 +143,11 @@ def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
         line["ids"]["int8"] = [9, 9, 9]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     rewrite_manifest(own_bundle)
-    assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids", *NATIVE_TOO]
+    assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids", *NATIVE_GOLDEN_IDS]
 
 
 def unused_ids(bundle: Path, number: int) -> list[int]:
-    """The last subwords that no golden sentence and no golden translation has."""
+    """Return the last `number` subwords that neither a golden sentence nor a golden translation has."""
     loaded = load_bundle(bundle)
     tokenizer = Tokenizer(bundle / "source.spm")
     used = {each for line in loaded.golden for each in tokenizer.encode(line.source).ids}
@@ -291,7 +291,7 @@ def test_an_unusable_test_set_is_named_before_the_checks(
 
 
 @pytest.mark.parametrize(("int8", "is_passed"), [(29.6, False), (29.8, True), (30.0, True), (30.5, True)])
-def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
+def test_bleu_of_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
     check = bleu_check("a test set", int8=int8, fp32=30.0)
     assert check.is_passed == is_passed
     assert f"{int8:.2f}, fp32 30.00" in check.line()
@@ -299,7 +299,7 @@ def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
 
 @pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
-def test_the_bundles_golden_sentences_are_compared_if_none_of_the_export_fits(
+def test_the_bundles_golden_sentences_are_compared_if_no_sentence_of_the_export_fits(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("export.verify.golden_sources", lambda _tokenizer, _manifest: [])

@@ -33,7 +33,7 @@ def test_an_array_is_stored_once_per_name_and_starts_on_a_cache_line(tmp_path: P
 
 @pytest.mark.parametrize(("precision", "limit"), [("int8", 0.7), ("fp16", 0.8), ("fp32", 1.5)])
 def test_an_export_needs_little_memory(tmp_path: Path, precision: Precision, limit: float) -> None:
-    """limit: peak of Python's and NumPy's memory, in sizes of the embedding."""
+    """limit: how many times the size of the embedding Python's and NumPy's memory may reach at its peak."""
     torch.manual_seed(1)
     weights = weights_of(Transformer(preset("tiny", 60_000, num_encoder_layers=1, num_decoder_layers=1)))
     tracemalloc.start()

@@ -34,7 +34,8 @@ from tests.native_kernels import NEEDS_NATIVE
 VOCAB_SIZE = 400
 # Standard kernels, and native kernels if they can run.
 KERNELS = ["standard", pytest.param("native", marks=NEEDS_NATIVE)]
-# Standard kernels, and the native kernels of each target that can run.
+# Standard kernels, and the native kernels of each target that can run. If no target can run, one native case remains,
+# which is skipped.
 TARGET_KERNELS = ["standard", *(target_params(usable_targets()) or KERNELS[1:])]
 MAX_LENGTH = 32
 WORDS = {
@@ -45,7 +46,7 @@ WORDS = {
 
 
 def sentences() -> list[Pair]:
-    """400 pairs of five of the words above and a number."""
+    """400 pairs. Each has five of the WORDS and a number."""
     words = list(WORDS)
     pairs = []
     for index in range(400):
@@ -72,7 +73,10 @@ def export_arguments(checkpoint: Path, output: Path, facts_file: Path, *more: st
 
 
 def random_model(*, seed: int = 1, vocab_size: int = VOCAB_SIZE, **changes: Any) -> Transformer:
-    """A tiny model with random weights, biases and norms. A wrong bias or norm changes the results."""
+    """A tiny model with random weights.
+
+    Its biases and norms are random too, so that code that leaves one out or uses a wrong one gives other results.
+    """
     torch.manual_seed(seed)
     model = Transformer(preset("tiny", vocab_size, **changes)).eval()
     with torch.no_grad():
@@ -83,7 +87,7 @@ def random_model(*, seed: int = 1, vocab_size: int = VOCAB_SIZE, **changes: Any)
 
 
 def random_sources(seed: int, number: int, *, least: int = 1, most: int = 19) -> list[Int32s]:
-    """Sources of `least` to `most` random subwords, and the end token."""
+    """This number of sources. Each has `least` to `most` random subwords, then the end token."""
     random_numbers = np.random.default_rng(seed)
     return [
         np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length), EOS_ID).astype(np.int32)
@@ -92,7 +96,7 @@ def random_sources(seed: int, number: int, *, least: int = 1, most: int = 19) ->
 
 
 def write_checkpoint(folder: Path, model: Transformer) -> Path:
-    """Train a tokenizer and write a checkpoint; returns its path."""
+    """Train a tokenizer and write a checkpoint. Returns the path of the checkpoint."""
     tokenizer = folder / "trained.spm"
     train_tokenizer(sentences(), tokenizer, vocab_size=VOCAB_SIZE, character_coverage=1.0)
     path = folder / "checkpoint"
@@ -137,22 +141,22 @@ def load_tiny_runner(
     num_rows: int = 16,
     num_threads: int = 1,
     kernels: KernelChoice = "standard",
-    is_prefilled: bool = False,
+    has_target_start: bool = False,
 ) -> LoadedRunner:
-    """The server's runner for one variant of a model; see `write_tiny_variant`."""
-    bundle = write_tiny_variant(model, precision, folder, is_prefilled=is_prefilled)
+    """The server's runner for one variant of a model. has_target_start: as in `write_tiny_variant`."""
+    bundle = write_tiny_variant(model, precision, folder, has_target_start=has_target_start)
     return load_tiny_variant(bundle, num_rows=num_rows, num_threads=num_threads, kernels=kernels)
 
 
 def write_tiny_variant(
-    model: Transformer, precision: Precision, folder: Path, *, is_prefilled: bool = False
+    model: Transformer, precision: Precision, folder: Path, *, has_target_start: bool = False
 ) -> Bundle:
     """One variant of a model, without the other files of a bundle.
 
-    is_prefilled: whether each sentence has a start token of its own, after BOS_ID.
+    has_target_start: whether each target begins with a start token of the language pair, after BOS_ID.
     """
     variant = write_variant(folder, weights_of(model), precision)
-    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if has_target_start else ()
     manifest = make_manifest(
         model.config, replace(bundle_request(), pairs=pairs), {precision: variant}, folder
     )
@@ -182,9 +186,9 @@ def names(folder: Path) -> list[str]:
 def recorded_translations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """Source and translation of each sentence of the test sets that `verify` translates from now on.
+    """Source and translation ids of each sentence of the test sets that `verify` translates from now on.
 
-    The keys are the labels of progress bars.
+    The keys are the labels of the progress bars that `verify` shows for the test sets.
     """
     recorded: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
 
@@ -198,7 +202,7 @@ def recorded_translations(
 
 
 def verify_few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`verify` takes one random batch and four golden sentences from now on, for tests of something else."""
+    """From now on, `verify` takes one random batch and four golden sentences, for tests of its other checks."""
 
     def few(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
         return golden_sources(tokenizer, manifest)[:4]

@@ -1,6 +1,6 @@
-"""Chaos: four classes of clients use one server, whose workers are killed, stopped and replaced.
+"""Chaos: four classes of clients use one server, whose workers are killed or stopped, and whose bundle is replaced.
 
-The clients are good ones, ones with malformed requests, ones that disconnect, and processes that are killed.
+The classes: good clients, clients with malformed requests, clients that disconnect, and processes that are killed.
 
 The server has the bundled model in two workers. Faults come one after another at random times: SIGKILL of a worker,
 SIGSTOP of a worker for up to a second, or another version of the bundle. Every good answer must be right. Afterwards
@@ -52,7 +52,7 @@ SETTINGS: dict[str, object] = {
     "max_request_sentences": 16,
     "max_items": 16,
 }
-NUM_GOOD = 3
+NUM_GOOD = 3  # good clients
 ROUTE = "/v1/translate"
 TEXTS = [
     f"The {size} house near the {place} is empty."
@@ -83,14 +83,15 @@ print(flush=True)
 connection.recv(1)
 import time; time.sleep(600)
 """
-# Private memory of the server and its workers together that may be added, in 10^6 bytes. A worker that replaces a dead
-# one shares no weights until the next reload. So the memory is compared after a reload.
+# How much the private memory of the server and its workers together may grow, in 10^6 bytes. A worker that replaces a
+# dead worker shares no weights until the next reload. So the memory is compared after a reload.
 MAX_GROWTH_MB = 60.0
-# Statuses of requests whose clients left. 499: the server has noticed that the client left.
-OF_UNSEEN = {200, 429, 499, 504}
-# Parts of the errors in the log that the faults cause. A worker may be killed while it loads, and a worker of the old
-# model may die while the bundle is replaced: the old model then gets no other worker, and the reload starts new ones.
-CAUSED = (
+# Statuses that the server may count for a client that left. 499: the server has noticed that the client left.
+UNSEEN_STATUSES = {200, 429, 499, 504}
+# An error in the log that contains one of these texts is caused by the faults. A worker may be killed while it loads,
+# and a worker of the old model may die while the bundle is replaced: the old model then gets no other worker, and the
+# reload starts new ones.
+CAUSED_BY_FAULTS = (
     '"event": "engine_process_died"',
     "an engine process ended while it loaded, with signal 9",
     "the bundle has changed since the model was loaded",
@@ -102,8 +103,9 @@ GAUGES = ("transduce_inflight_requests", "transduce_queue_depth", "transduce_que
 class Seen:
     """What the clients saw.
 
-    num_left, num_killed: clients without an answer. num_begun: those of them that sent at least a whole header.
-    failures: answers that are wrong or have a status that is not allowed.
+    good, malformed: statuses of the answers to good and to malformed requests. num_left: clients that disconnected
+    before the answer. num_killed: killed client processes. num_begun: clients of these two kinds that sent at least a
+    whole header. failures: answers that are wrong or have a status that is not allowed.
     """
 
     good: Counter[int] = field(default_factory=Counter)
@@ -114,10 +116,10 @@ class Seen:
     faults: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def is_enough(self, least: int) -> bool:
-        """Whether each class of clients has acted this often, and each fault once."""
+    def is_enough(self, min_actions: int) -> bool:
+        """Whether each class of clients has acted at least this often, and each fault has come at least once."""
         clients = (self.good[200], self.malformed.total(), self.num_left, self.num_killed)
-        return min(clients) >= least and all(self.faults[name] for name in FAULTS)
+        return min(clients) >= min_actions and all(self.faults[name] for name in FAULTS)
 
 
 def translations(body: bytes) -> list[str]:
@@ -126,7 +128,7 @@ def translations(body: bytes) -> list[str]:
 
 
 def is_busy(answer: httpx.Response) -> bool:
-    """Whether the server has refused the request for now, and says when to come back."""
+    """Whether the server has refused the request for now, and says when to try again."""
     return answer.status_code in {429, 503} and "retry-after" in answer.headers
 
 
@@ -143,13 +145,13 @@ class Chaos:
         self.seen.good.update(answer.status_code for answer in answers)
         self._expected = [translations(answer.content) for answer in answers]
 
-    def run(self, seconds: float, *, least: int) -> None:
-        """Run for some seconds, and longer until `Seen.is_enough(least)`. Raises what a client or a fault raised."""
+    def run(self, seconds: float, *, min_actions: int) -> None:
+        """Run for some seconds, and longer until `Seen.is_enough`. Raises what a client or a fault raised."""
         loops = [self._good] * NUM_GOOD + [self._malformed, self._leave, self._kill_clients, self._break]
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(len(loops)) as pool:
             running = [pool.submit(self._loop, act, self._seed + number) for number, act in enumerate(loops)]
-            while time.monotonic() < until or not self.seen.is_enough(least):
+            while time.monotonic() < until or not self.seen.is_enough(min_actions):
                 if any(each.done() for each in running):
                     break
                 time.sleep(0.1)
@@ -222,7 +224,7 @@ class Chaos:
             self.seen.num_begun += 1
 
     def _worker(self, draw: random.Random) -> psutil.Process:
-        """A random process of a worker, which may have just ended."""
+        """The process of a random worker. It may have just ended."""
         return draw.choice(psutil.Process(self._server.pid).children())
 
     def _break(self, draw: random.Random) -> None:
@@ -318,11 +320,11 @@ class State:
         ]
 
 
-def uncounted(server: ServerProcess, seen: Seen) -> list[str]:
+def miscounted(server: ServerProcess, seen: Seen) -> list[str]:
     """Statuses whose counter does not agree with what the clients saw, one line each.
 
-    Clients that left may have been answered, and the server may have noticed that they left. A request that a busy
-    server does not read gets 503 and is not counted.
+    A client that left sees no status: its request may have been answered, or the server may have counted 499. A request
+    that a busy server does not read gets 503 and is not counted.
     """
     found, unseen = [], seen.num_begun
     observed = seen.good + seen.malformed
@@ -336,7 +338,7 @@ def uncounted(server: ServerProcess, seen: Seen) -> list[str]:
     }
     for status in sorted(observed.keys() | counted.keys()):
         more = counted.get(status, 0) - observed[status]
-        if not 0 <= more <= (unseen if status in OF_UNSEEN else 0):
+        if not 0 <= more <= (unseen if status in UNSEEN_STATUSES else 0):
             found.append(f"{status}: counted {counted.get(status, 0)}, seen {observed[status]}")
     num_more = sum(counted.values()) - observed.total()
     if num_more > unseen:
@@ -344,23 +346,23 @@ def uncounted(server: ServerProcess, seen: Seen) -> list[str]:
     return found
 
 
-def run_chaos(folder: Path, *, seconds: float, least: int, seed: int) -> tuple[Seen, list[str]]:
-    """Start a server, run chaos, and return what the clients saw and every problem. folder: an empty one."""
+def run_chaos(folder: Path, *, seconds: float, min_actions: int, seed: int) -> tuple[Seen, list[str]]:
+    """Start a server and run chaos. Returns what the clients saw, and every problem. folder: an empty one."""
     bundle = write_bundle(folder / "bundle", 1)
     with ServerProcess([*COMMAND, "--bundle", str(bundle)], SETTINGS) as server:
         chaos = Chaos(server.ready(), bundle, seed=seed)
         draw = random.Random(seed)
         chaos.swap(draw)  # so that `before` includes the memory that a reload takes
         before = State.of(server)
-        chaos.run(seconds, least=least)
+        chaos.run(seconds, min_actions=min_actions)
         for gauge in GAUGES:
             server.wait_until(gauge, 0)
         problems = list(chaos.seen.failures)
-        problems += uncounted(server, chaos.seen)
+        problems += miscounted(server, chaos.seen)
         chaos.swap(draw)
         problems += remaining_growth(server, before)
         errors = [line for line in server.log if '"level": "error"' in line]
-        problems += [line for line in errors if not any(part in line for part in CAUSED)]
+        problems += [line for line in errors if not any(part in line for part in CAUSED_BY_FAULTS)]
         server.signal()
         if (code := server.ended()) != 0:
             problems.append(f"the server ended with {code}")
@@ -386,7 +388,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of all random choices (default: 1)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        seen, problems = run_chaos(Path(folder), seconds=60 * args.minutes, least=1, seed=args.seed)
+        seen, problems = run_chaos(Path(folder), seconds=60 * args.minutes, min_actions=1, seed=args.seed)
     print(json.dumps({name: value for name, value in vars(seen).items() if name != "failures"}, indent=1))
     print("\n".join(problems) or "no problem")
     return 1 if problems else 0

@@ -3,8 +3,8 @@
 After a warm-up, the memory is read after every SAMPLE_REQUESTS requests of mixed traffic (benchmarks/soak.py), while
 the server is idle. The slope is the median of the slopes between all pairs of samples, so a single early jump does not
 count. Row caches do not count: they have their full size from the start, and the system gives them each page at its
-first use. The sentence cache is off, because it fills. The server must also translate most requests, and no request
-may fail. Linux only.
+first use. The sentence cache is off, because it fills. At least MIN_SHARE_TRANSLATED of the requests must be
+translated, and no request may fail. Linux only.
 
     python -m tests.faults.soak --minutes 30
 """
@@ -27,7 +27,7 @@ from tests.api.server_process import ServerProcess
 from tests.faults import chaos
 from transduce.loadtest.server_side import processes_of
 
-# Enough for the requests of all clients, of up to 16 lines each. A line may have several sentences.
+# Room for one request of each client. A request has up to 16 lines, and a line may have several sentences.
 SETTINGS = {
     **chaos.SETTINGS,
     "bundle": chaos.BUNDLED,
@@ -38,14 +38,14 @@ SAMPLE_REQUESTS = 500
 NUM_WARM_UP = 4  # samples that do not count
 # The largest slope of `make soak`, in bytes for each request.
 MAX_SLOPE = 1_000.0
-# The smallest share of answers 200 among the requests whose clients wait. One in nine of these requests is invalid.
+# At least this share of the requests whose clients wait must get 200. One in nine of these requests is invalid.
 MIN_SHARE_TRANSLATED = 0.7
-# Seconds of traffic after which the requests are counted.
+# The traffic stops after each SLICE_S seconds, and its requests are counted.
 SLICE_S = 0.5
 
 
 class Sample(NamedTuple):
-    """Requests so far, and bytes of private memory: without the row caches, and of the row caches."""
+    """num_requests: so far. num_bytes: private memory without the row caches. num_cache_bytes: of the row caches."""
 
     num_requests: int
     num_bytes: float
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
 
 
 def slope(samples: Sequence[Sample]) -> float:
-    """Bytes that are added for each request (Theil and Sen). Raises StatisticsError if there are fewer than two."""
+    """Bytes that are added for each request (Theil and Sen). Raises StatisticsError for fewer than two samples."""
     pairs = itertools.combinations(samples, 2)
     return median((b.num_bytes - a.num_bytes) / (b.num_requests - a.num_requests) for a, b in pairs)
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.faults.chaos import State, run_chaos
 
-# Seconds of chaos, and how often each class of clients acts at least.
-SECONDS, LEAST = 5.0, 5
+# Seconds of chaos, and how often at least each class of clients acts.
+SECONDS, MIN_ACTIONS = 5.0, 5
 
 
 @pytest.mark.slow
 @pytest.mark.server
 def test_chaos(tmp_path: Path) -> None:
-    seen, problems = run_chaos(tmp_path, seconds=SECONDS, least=LEAST, seed=1)
+    seen, problems = run_chaos(tmp_path, seconds=SECONDS, min_actions=MIN_ACTIONS, seed=1)
     assert problems == []
     assert min(seen.faults.values()) >= 1
 

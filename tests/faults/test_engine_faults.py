@@ -32,9 +32,10 @@ HANG_TIMEOUT_S = 120.0  # seconds; only a hang takes longer, even on a busy mach
 
 
 class PoisonedRunner(FakeRunner):
-    """Fails every forward that has POISON in a source, in the encoder or in the decoder from `at_position` on.
+    """Fails every forward of the encoder or of the decoder that has a source with POISON.
 
-    in_copies: copies of rows whose source has POISON fail, and no forward does.
+    in_encoder: the encoder fails, else the decoder. at_position: the decoder fails from this target position on.
+    in_copies: no forward fails, but each copy of a row whose source has POISON.
     """
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0, in_copies: bool = False) -> None:

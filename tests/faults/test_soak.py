@@ -26,7 +26,7 @@ SETTINGS: dict[str, object] = {
     "sentence_cache_bytes": 0,
 }
 LEAKED_BYTES = 100_000
-# Bytes a request. A short run sees the allocator's jumps, so the limit is higher than that of `make soak`.
+# In bytes a request. A short run sees the allocator's jumps, so this limit is higher than the limit of `make soak`.
 MAX_SLOPE = 30_000
 NUM_CLIENTS, NUM_REQUESTS, NUM_SAMPLES = 4, 60, 5
 

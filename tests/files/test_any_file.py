@@ -66,7 +66,7 @@ def test_any_markdown_html_and_text(text: str) -> None:
 
 # A letter beyond ASCII, two characters that are written as escapes, and a backslash with a letter, which is no escape.
 ADDED = '\u00fc"\n\\n'
-# polib treats some other control characters as line ends.
+# The only control characters are \n and \t, because polib treats some others as line ends.
 MESSAGES = st.text('a"\\\n\t ', max_size=12) | st.text(
     alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], include_characters="\n\t")
 )

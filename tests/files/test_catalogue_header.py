@@ -100,12 +100,40 @@ def test_escapes_of_bytes_end_at_other_escapes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("encoding", "strings", "text"),
+    [
+        ("UTF-8", r'"The caf\303" "\251 is open"', "The caf\u00e9 is open"),
+        # What `msgcat --escape` writes: the second byte of a character may be a letter or an escaped backslash.
+        ("Shift_JIS", r'"\203A\203\\\225\\\216\246"', "\u30a2\u30bd\u8868\u793a"),
+        ("Big5", r'"\\303\245\\n"', "\\303\u529fn"),
+        ("GBK", r'"\202\\\302\302\326\320\316\304"', "\u4fd3\u4fa3\u4e2d\u6587"),
+        ("GBK", r'"\202" "\\\302" "\302"', "\u4fd3\u4fa3"),
+        # An escape ends with its line.
+        ("UTF-8", r'"a\11" "1\x9" "1b"', "a\t1\t1b"),
+    ],
+)
+def test_a_character_may_have_bytes_in_several_escapes_and_lines(
+    encoding: str, strings: str, text: str
+) -> None:
+    msgid = strings.replace('" "', '"\n"')
+    data = f'{HEADER.format(encoding)}\nmsgid {msgid}\nmsgstr ""\n'
+    assert [unit.text for unit in read_file(data.encode(), FileFormat.PO).units] == [text]
+
+
+@pytest.mark.parametrize(
     ("encoding", "escaped"), [("UTF-8", r"\374"), ("UTF-8", r"\303n"), ("ASCII", r"\xFC")]
 )
 def test_escaped_bytes_that_the_encoding_lacks_are_an_error(encoding: str, escaped: str) -> None:
     data = HEADER.format(encoding) + f'\nmsgid "a"\n"{escaped}"\nmsgstr ""\n'
-    with pytest.raises(FileError, match=f"line 5: the escaped bytes are not {encoding}"):
+    with pytest.raises(FileError, match=f"line 4: the escaped bytes of this string are not {encoding}"):
         read_file(data.encode(), FileFormat.PO)
+
+
+def test_an_entry_that_is_kept_may_have_any_escapes() -> None:
+    kept = HEADER.format("UTF-8") + '\nmsgctxt "\\351"\nmsgid "caf\\351"\nmsgstr "Caf\\351"\n'
+    file = read_file(f'{kept}\nmsgid "summer"\nmsgstr ""\n'.encode(), FileFormat.PO)
+    assert [unit.text for unit in file.units] == ["summer"]
+    assert file.write(["Sommer"]) == f'{kept}\nmsgid "summer"\nmsgstr "Sommer"\n'.encode()
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_an_element_of_another_kind_is_an_error(translation: str) -> None:
         tagged.read(translation)
 
 
-def test_suffixes() -> None:
+def test_a_suffix_in_any_case_names_its_format() -> None:
     assert {format_of(f"a.b{suffix}") for suffix in SUFFIXES} == set(FileFormat)
     assert format_of("A.DOCX") is FileFormat.DOCX
     assert format_of("a.exe") is None
@@ -379,7 +379,7 @@ def test_runs_with_the_same_properties_are_one_text() -> None:
     assert "A ti</w:t>" in DOCUMENT
 
 
-def test_legacy_encodings() -> None:
+def test_files_in_legacy_encodings_are_read_and_written() -> None:
     data = '<meta charset="iso-8859-2"><p>Stra\u00dfe'.encode("iso-8859-2")
     file = read_file(data, FileFormat.HTML)
     assert file.units[0].text == "Stra\u00dfe"

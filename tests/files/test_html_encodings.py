@@ -11,7 +11,7 @@ UTF8 = '<meta charset="utf-8">'
 
 
 def text_of(page: bytes) -> str:
-    """The page's only text. The page is written unchanged."""
+    """The only text of a page. Checks that the page is written unchanged."""
     file = read_file(page, FileFormat.HTML)
     assert file.write([unit.text for unit in file.units]) == page
     (unit,) = file.units
@@ -75,7 +75,7 @@ def test_a_name_means_the_encoding_that_it_has_in_browsers(names: str, encoding:
 
 
 @pytest.mark.parametrize("number", [874, *range(1250, 1259)])
-def test_windows_encodings_have_control_characters(number: int) -> None:
+def test_bytes_without_a_character_in_a_windows_encoding_are_control_characters(number: int) -> None:
     start = f"<meta charset=windows-{number}><p>".encode()
     free = [byte for byte in range(0x80, 0xA0) if not bytes([byte]).decode(f"cp{number}", "ignore")]
     assert text_of(start + b"a" + bytes(free) + b"b") == f"a{''.join(map(chr, free))}b"
@@ -86,21 +86,21 @@ def test_a_byte_without_a_character_is_an_error_that_names_the_encoding() -> Non
         read_file(b"<meta charset=tis-620><p>\n\xdb", FileFormat.HTML)
 
 
-def test_big5_is_read_without_the_characters_of_hong_kong_if_it_survives_only_so() -> None:
-    """Big5-HKSCS, the larger encoding, has two codes for the second character, a box-drawing one."""
+def test_big5_is_read_without_the_characters_of_hong_kong_if_they_would_change_its_bytes() -> None:
+    """Big5-HKSCS, the larger encoding, has two codes for the second character, and would write the other code."""
     page = b"<meta charset=big5><p>\xa4\xa4\xa2\xa1"
     assert page.decode("big5hkscs").encode("big5hkscs") != page
     assert text_of(page) == "\u4e2d\u256e"
 
 
-def test_big5_is_read_if_the_larger_encoding_lacks_a_character() -> None:
+def test_big5_is_read_if_big5_hkscs_lacks_a_character() -> None:
     page = b"<meta charset=big5><p>\xc6\xcf"
     with pytest.raises(UnicodeDecodeError):
         page.decode("big5hkscs")
     assert text_of(page) == page.decode("big5").removeprefix("<meta charset=big5><p>")
 
 
-def test_if_no_encoding_of_a_name_fits_the_error_is_that_of_the_first() -> None:
+def test_if_no_encoding_of_a_name_fits_the_error_names_the_first() -> None:
     with pytest.raises(FileError, match=r"line 1 is not BIG5HKSCS \(byte 23 of the file\)"):
         read_file(b"<meta charset=big5><p>\xff", FileFormat.HTML)
 
@@ -128,7 +128,7 @@ def test_the_error_of_a_page_without_an_encoding_says_how_to_declare_it() -> Non
         (b"caf\xe9", FileFormat.TXT),
     ],
 )
-def test_a_file_that_is_utf_8_by_its_declaration_mark_or_format_gets_no_such_hint(
+def test_a_file_that_is_utf_8_by_its_declaration_mark_or_format_gets_no_hint_to_declare_it(
     page: bytes, file_format: FileFormat
 ) -> None:
     with pytest.raises(FileError, match=r"is not UTF-8 \(byte \d+ of the file\)$"):

@@ -21,7 +21,9 @@ from app.files.reading import read_file
         (rb'{"a": "Folder C:\\/x"}', '"\u00e9/"'.encode()),
     ],
 )
-def test_only_an_escape_of_a_character_beyond_ascii_or_of_a_slash_counts(data: bytes, written: bytes) -> None:
+def test_a_translation_escapes_slashes_and_characters_beyond_ascii_only_if_its_file_does(
+    data: bytes, written: bytes
+) -> None:
     file = read_file(data, FileFormat.JSON)
     translations = [unit.text for unit in file.units]
     translations[0] = "\u00e9/"

@@ -29,7 +29,7 @@ def document(body: str) -> bytes:
     [
         (PARAGRAPH.format("a") * 40, FileLimits(max_units=39), "limit of 39 texts"),
         (PARAGRAPH.format("a" * 100), FileLimits(max_characters=99), "limit of 99 characters"),
-        (TWO_STYLES, FileLimits(max_characters=36), "limit of 36 characters"),  # header and footnote have 21
+        (TWO_STYLES, FileLimits(max_characters=36), "limit of 36 characters"),  # 16, and 21 in header and footnote
         ("<w:p/>" * 40, FileLimits(max_elements=40), "limit of 40 XML elements"),
         ("<w:p/>" * 30, FileLimits(max_elements=33), "limit of 33 XML elements"),  # the header has the 34th
         (PARAGRAPH.format("a" * 2_000), FileLimits(max_part_bytes=2_000), "limit of 2000 unpacked bytes"),
@@ -83,7 +83,7 @@ def test_a_document_of_the_greatest_depth_is_written() -> None:
         "<a/>" + " " * 2_000_000,
     ],
 )
-def test_xml_above_the_limit_of_a_tag_without_such_a_tag_is_accepted(xml: str) -> None:
+def test_xml_with_more_bytes_than_a_tag_may_have_is_accepted_if_no_tag_has(xml: str) -> None:
     root, _ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
     assert root.raw == xml
 
@@ -132,8 +132,8 @@ def test_encodings_of_the_web_are_supported(name: str) -> None:
     assert [unit.text for unit in read_file(page, FileFormat.HTML).units] == ["The house."]
 
 
-def test_what_was_parsed_is_freed_without_garbage_collection() -> None:
-    """A file worker runs without it."""
+def test_parsed_xml_is_freed_without_garbage_collection() -> None:
+    """A file worker runs without garbage collection."""
     gc.collect()
     gc.disable()
     try:

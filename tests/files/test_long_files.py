@@ -11,12 +11,12 @@ from app.files import FileError, FileFormat
 from app.files.reading import read_file
 from tests.text.growth import TIMES, check_near_linear
 
-# SIZE: the bytes of a file. Some tests read a file of several times as many. LIMIT_S: the most seconds of CPU time to
-# read one file. The slowest takes one to two seconds. If the limit is smaller, a busy machine exceeds it. If larger, a
-# quadratic reader stays within it.
+# SIZE: the bytes of a file. Some tests read a file of several times SIZE. LIMIT_S: the maximum CPU time to read a file,
+# in seconds. The slowest file takes one to two seconds. If the limit is smaller, a busy machine exceeds it. If larger,
+# a quadratic reader stays within it.
 SIZE = 80_000
 LIMIT_S = 10.0
-# The time for a run of GROWN_SIZE bytes of markup is at most MAX_GROWTH times the time for a run of 1/TIMES of them.
+# The time for a run of GROWN_SIZE bytes of markup is at most MAX_GROWTH times the time for 1/TIMES of these bytes.
 GROWN_SIZE, MAX_GROWTH = 20_000, 2 * TIMES
 
 

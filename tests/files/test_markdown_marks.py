@@ -1,4 +1,7 @@
-"""Inline markup of Markdown: links whose text is their name, backslashes that are text, and long names of tags."""
+"""Inline markup of Markdown: reference links, backslashes that are text, and long names of tags.
+
+In `[text]`, the text of a reference link is also the label of its definition. Its translation is `[translation][text]`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ DEFINITION = "\n[The *old* house]: http://example.org/\n"
 
 
 @pytest.mark.parametrize("link", ["[the *old* house]", "[the *old* house][]", "[the\n*old*  house]"])
-def test_a_translated_link_keeps_the_name_of_its_definition(link: str) -> None:
+def test_a_translated_link_whose_text_is_its_label_still_leads_to_its_definition(link: str) -> None:
     data = f"See {link}, please.\n{DEFINITION}".encode()
     file = read_file(data, FileFormat.MARKDOWN)
     assert file.write([unit.text for unit in file.units]) == data
@@ -27,12 +30,12 @@ def test_a_translated_link_keeps_the_name_of_its_definition(link: str) -> None:
     assert "Haus</a>, please." in html
 
 
-def test_a_link_with_another_name_keeps_its_form() -> None:
+def test_a_link_whose_label_differs_from_its_text_keeps_its_label() -> None:
     file = read_file(b"See [the house][h].\n\n[h]: http://example.org/\n", FileFormat.MARKDOWN)
     assert file.write(['See <g id="1">das Haus</g>.']) == b"See [das Haus][h].\n\n[h]: http://example.org/\n"
 
 
-def test_a_backslash_before_a_letter_is_text_and_one_before_punctuation_is_markup() -> None:
+def test_a_backslash_is_text_before_a_letter_and_markup_before_punctuation() -> None:
     data = rb"See docs\index and C:\Users\name for \*more\*." + b"\n"
     file = read_file(data, FileFormat.MARKDOWN)
     assert [unit.text for unit in file.units] == [r"See docs\index and C:\Users\name for *more*."]

@@ -59,7 +59,7 @@ def written(text: str, *translations: str) -> str:
         ("- <p>One\n  two</p>\n- > <p>Three", ["One\ntwo", "Three"]),
     ],
 )
-def test_the_units(text: str, units: list[str]) -> None:
+def test_units_have_decoded_characters_and_marks_for_what_stays(text: str, units: list[str]) -> None:
     assert texts_of(text) == units
 
 
@@ -90,7 +90,7 @@ def test_the_units(text: str, units: list[str]) -> None:
         ("[a] b\n\n[a]: u\n[c]: v", '<g id="0">c</g> c', "[c][a] c\n\n[a]: u\n[c]: v"),
     ],
 )
-def test_a_translation_is_written(text: str, translation: str, expected: str) -> None:
+def test_a_translation_is_escaped_and_marked_up_as_needed(text: str, translation: str, expected: str) -> None:
     translations = [translation, *texts_of(text)[1:]]
     assert written(text, *translations) == expected
 

@@ -17,10 +17,12 @@ def texts(data: str, file_format: FileFormat) -> list[str]:
 
 
 def srt(data: str) -> str:
+    """SubRip with the times of a cue in place of each `@`."""
     return data.replace("@", SRT_TIMES)
 
 
 def vtt(data: str) -> str:
+    """WebVTT with the times of a cue in place of each `@`."""
     return "WEBVTT\n\n" + data.replace("@", VTT_TIMES)
 
 

@@ -75,7 +75,7 @@ def test_a_relationship_to_a_missing_body_is_an_error() -> None:
 
 
 def relationships_of(body: str, *targets: str) -> dict[str, str]:
-    """The entry with the relationships of the body. targets: the type and the target of each."""
+    """The entry with the relationships of the body. targets: the type and the target of each relationship."""
     pairs = (target.split(" ", 1) for target in targets)
     inner = "".join(f'<Relationship Id="r" Type="{OFFICE}/{kind}" Target={at}/>' for kind, at in pairs)
     folder, _, name = body.rpartition("/")
@@ -155,8 +155,8 @@ def test_the_limits_hold_for_the_relationships_and_for_any_body() -> None:
 
 
 @pytest.mark.parametrize("name", ["document", "header1", "footnotes"])
-def test_another_prefix_than_word_writes_is_refused(name: str) -> None:
-    """Its paragraphs would stay untranslated."""
+def test_an_xml_prefix_that_word_does_not_write_is_refused(name: str) -> None:
+    """The paragraphs of such an entry would stay untranslated."""
     entries = {"word__document": BODY, "word__header1": HEADER, "word__footnotes": FOOTNOTES}
     key = f"word__{name}"
     entries[key] = entries[key].replace("<w:", "<ns0:").replace("</w:", "</ns0:").replace(":w=", ":ns0=")

@@ -38,7 +38,7 @@ INNER = '<w:bookmarkStart w:id="8" w:name="c"/>'
 
 
 def translated(paragraph: str, source: str, translation: str) -> str:
-    """The paragraph's XML with the translation. source: its unit as it is read."""
+    """The paragraph's XML with the translation. source: the text of its unit, which is checked."""
     file = read_file(docx(WORD.format(f"<w:p>{paragraph}</w:p>")), FileFormat.DOCX)
     assert file.units[0].text == source
     with ZipFile(BytesIO(file.write([translation, *[unit.text for unit in file.units[1:]]]))) as archive:
@@ -106,7 +106,7 @@ def test_a_field_inside_a_tracked_change_is_not_divided() -> None:
 def test_a_start_stays_before_its_end(
     start: str, end: str, paragraph: str, source: str, translation: str, expected: str
 ) -> None:
-    """A pair that does not nest consists of two points, which a translation may exchange. Brackets are a link."""
+    """Parentheses are the pair, and brackets a link. If they do not nest, the pair is two points, which may swap."""
     xml = {"(": start, ")": end, "[": LINK, "]": "</w:hyperlink>"} | {word: text(word) for word in "abc"}
     written = translated("".join(map(xml.__getitem__, paragraph.split())), source, translation)
     assert written == "".join(map(xml.__getitem__, expected.split()))
@@ -162,7 +162,9 @@ def test_a_blank_keeps_what_shows_on_it(name: str) -> None:
         (text("Name:", UNDERLINED), text("  "), text("now", UNDERLINED), 'Name: <x id="1"/>now'),
     ],
 )
-def test_a_blank_without_a_visible_style_is_text(before: str, blank: str, after: str, source: str) -> None:
+def test_only_two_or_more_spaces_with_another_visible_style_are_a_point(
+    before: str, blank: str, after: str, source: str
+) -> None:
     assert translated(before + blank + after, source, source)
 
 
@@ -214,7 +216,7 @@ HYPERLINK = '<w:rPr><w:rStyle w:val="Hyperlink"/></w:rPr>'
         (f"<w:ins>{FIELD}", f"{run(END)}</w:ins>"),
     ],
 )
-def test_the_style_of_a_link_is_not_that_of_the_text_outside(start: str, end: str) -> None:
+def test_text_outside_a_link_does_not_get_the_style_of_the_link(start: str, end: str) -> None:
     paragraph = text("See ") + start + text("the long page of terms", HYPERLINK) + end + text(" now")
     file = read_file(docx(WORD.format(f"<w:p>{paragraph}</w:p>")), FileFormat.DOCX)
     source = file.units[0].text
@@ -224,7 +226,7 @@ def test_the_style_of_a_link_is_not_that_of_the_text_outside(start: str, end: st
     assert written == paragraph.replace(" now", " jetzt").replace("See", "Siehe")
 
 
-def test_the_style_of_a_link_is_that_of_its_text_if_there_is_no_other() -> None:
+def test_a_paragraph_that_is_one_link_keeps_the_style_of_the_link() -> None:
     paragraph = LINK + text("the page", HYPERLINK) + "</w:hyperlink>" + text(" ")
     assert translated(paragraph, '<g id="0">the page</g> ', '<g id="0">die Seite</g>') == (
         LINK + text("die Seite", HYPERLINK) + "</w:hyperlink>"
@@ -274,22 +276,22 @@ def test_a_document_may_preserve_all_white_space() -> None:
         ("Salt &amp;amp; <![CDATA[&amp;]]><!-- note --><?x note?> pepper", "Salt &amp; &amp; pepper"),
     ],
 )
-def test_text_has_no_markup_of_xml(inner: str, words: str) -> None:
+def test_references_and_cdata_are_decoded_and_comments_are_left_out(inner: str, words: str) -> None:
     assert "no" in translated(run(f"<w:t>{inner}</w:t>"), words, "no")
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(
-    "unit",
+    "seed",
     [START, STOP, run(BEGIN), run(END), run(SEPARATE), BEGIN, END, f"<w:t>a</w:t>{BEGIN}", text("  ", UNDERLINED),
      f"<w:ins>{run(BEGIN)}</w:ins>", START + run(END), LINK + START + "</w:hyperlink>", "<w:t>a<!--b--></w:t>"],
 )  # fmt: skip
-def test_time_is_linear(unit: str) -> None:
-    """The unit is repeated. A unit that contains no run is repeated inside one long run."""
+def test_a_long_run_of_marks_is_read_in_linear_time(seed: str) -> None:
+    """The seed is repeated. A seed that is part of a run is repeated inside one long run."""
 
     def read(size: int) -> None:
-        units = unit * (size // len(unit))
-        inner = units if unit.startswith(("<w:r>", "<w:ins>", "<w:hyper", "<w:book")) else run(units)
+        seeds = seed * (size // len(seed))
+        inner = seeds if seed.startswith(("<w:r>", "<w:ins>", "<w:hyper", "<w:book")) else run(seeds)
         read_file(docx(WORD.format(f"<w:p>{text('The house')}{inner}</w:p>")), FileFormat.DOCX)
 
     check_near_linear(read, 400_000)

@@ -1,6 +1,7 @@
-"""Random inputs, and how many a fuzz test tries.
+"""Random inputs, and how many of them a fuzz test tries.
 
-`make test` tries a few, the same in every run. `make fuzz` tries other ones in every run, as many as fit FUZZ_SECONDS.
+`make test` tries a few inputs, the same in every run. `make fuzz` tries other inputs in every run, as many as fit into
+FUZZ_SECONDS.
 """
 
 from __future__ import annotations

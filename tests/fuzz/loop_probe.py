@@ -23,7 +23,7 @@ class LoopProbe:
         self._stat = Path(f"/proc/{pid}/task/{pid}/stat")
         self._connection = socket.create_connection(("127.0.0.1", port))
         self._ends, self._answered = threading.Event(), threading.Event()
-        self._slowest_s, self._recording = 0.0, threading.Lock()
+        self._max_cpu_s, self._recording = 0.0, threading.Lock()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> LoopProbe:
@@ -35,17 +35,17 @@ class LoopProbe:
         self._thread.join()
         self._connection.close()
 
-    def slowest_s(self) -> float:
-        """The most CPU time between two answers since the last call, in seconds, in steps of 10 ms.
+    def take_max_cpu_s(self) -> float:
+        """The maximum CPU time between two answers since the last call, in seconds, in steps of 10 ms.
 
-        Waits for one more answer. Raises ConnectionError if the server has stopped answering.
+        Waits for one more answer, and begins a new maximum. Raises ConnectionError if the server has stopped answering.
         """
         self._answered.clear()
         while not self._answered.wait(0.1):
             if not self._thread.is_alive():
                 raise ConnectionError("the server does not answer the probe")
         with self._recording:
-            found, self._slowest_s = self._slowest_s, 0.0
+            found, self._max_cpu_s = self._max_cpu_s, 0.0
         return found
 
     def _cpu_s(self) -> float:
@@ -62,6 +62,6 @@ class LoopProbe:
                         return
                 now = self._cpu_s()
                 with self._recording:
-                    self._slowest_s = max(self._slowest_s, now - before)
+                    self._max_cpu_s = max(self._max_cpu_s, now - before)
                 before = now
                 self._answered.set()

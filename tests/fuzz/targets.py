@@ -260,8 +260,8 @@ def manifest() -> dict[str, Any]:
 def bundle_seeds() -> list[bytes]:
     """Each field of the bundled model's manifest, and the beginning of a graph.
 
-    The variants together are longer than MAX_BYTES, and so is one with a gpu_decoder. So each variant is a seed of its
-    own, without its gpu_decoder, which is another seed.
+    All variants together are longer than MAX_BYTES, and so is a variant with its gpu_decoder. So each variant is a seed
+    without its gpu_decoder, and its gpu_decoder is another seed.
     """
     fields = [{name: value} for name, value in manifest().items() if name != "variants"]
     for precision, variant in manifest()["variants"].items():

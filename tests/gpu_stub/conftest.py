@@ -32,7 +32,7 @@ class Stub(NamedTuple):
 
 @pytest.fixture(scope="session")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Stub:
-    """The bundle's model has NUM_LAYERS layers and heads of 64 columns, as XQA needs."""
+    """The bundle's model has NUM_LAYERS layers, and heads of 64 columns, which the attention kernel XQA needs."""
     if not (PACKAGES / "ready").exists():
         pytest.skip("onnxruntime-gpu is not installed for tests: make gpu-stub")
     if shutil.which("gcc") is None:

@@ -1,7 +1,7 @@
 """Runs the GPU runner over the stand-ins for CUDA's libraries: python -m tests.gpu_stub.rehearsal FOLDER.
 
-LD_LIBRARY_PATH names the folder of the stand-ins, and PYTHONPATH one with onnxruntime-gpu. The trace has a
-section for each call of the runner. FOLDER: a manifest and an fp16 variant.
+LD_LIBRARY_PATH names the folder of the stand-ins, and PYTHONPATH a folder with onnxruntime-gpu. The trace has a
+section for each call of the runner. FOLDER has a manifest and an fp16 variant.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 
 NUM_ROWS = 32
 NUM_SENTENCES = 17
-POSITION = 3
-# Steps of a call of several steps.
+POSITION = 3  # of each row of a step
+# The number of steps of a multi-step call.
 NUM_STEPS = 6
 BEAM_SIZE = 4
 
@@ -75,13 +75,14 @@ def main(folder: Path) -> None:
             rows=list(range(first, first + BEAM_SIZE)),
             history=([], [], []),
             max_length=2 * NUM_STEPS,
-            num_to_complete=NUM_STEPS * BEAM_SIZE,  # the kernels' results are garbage: every hypothesis ends
+            # Enough for all steps, although the garbage of the stand-ins ends every hypothesis.
+            num_to_complete=NUM_STEPS * BEAM_SIZE,
         )
         for first in (0, BEAM_SIZE)
     ]
     zeros = np.zeros(2 * BEAM_SIZE, np.int32)
     step = StepInput(zeros, zeros, BEAM_SIZE + 1, NUM_STEPS, beams=beams)
-    runner.decode(replace(step, beams=(), num_steps=1, num_candidates=BEAM_SIZE + 2))  # captures the shape
+    runner.decode(replace(step, beams=(), num_steps=1, num_candidates=BEAM_SIZE + 2))  # captures the graph
     with section("beams"):
         assert runner.decode(step).num_steps == NUM_STEPS
     columns = np.full(2, POSITION, np.int32)

@@ -27,7 +27,9 @@ def kinds(events: list[Event]) -> Counter[str]:
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_known_step_is_one_copy_in_one_replay_and_one_wait(trace: Trace, shape: str) -> None:
+def test_a_step_of_a_captured_shape_copies_in_once_replays_once_and_waits_once(
+    trace: Trace, shape: str
+) -> None:
     events = trace.section(f"step {shape}")
     assert launches(events) == {"copy in": 1, "replay": 1, "copy out": 2}
     assert kinds(events)["wait"] == 1
@@ -35,7 +37,9 @@ def test_a_known_step_is_one_copy_in_one_replay_and_one_wait(trace: Trace, shape
 
 
 @pytest.mark.parametrize("num_rows", [1, NUM_SENTENCES])
-def test_a_greedy_call_is_one_replay_and_one_kernel_a_step_and_one_wait(trace: Trace, num_rows: int) -> None:
+def test_each_step_of_a_greedy_call_is_one_replay_and_one_kernel_and_the_call_waits_once(
+    trace: Trace, num_rows: int
+) -> None:
     """The inputs are copied in once, and all results are copied out once."""
     events = trace.section(f"call {num_rows}")
     assert launches(events) == {"copy in": 1, "replay": NUM_STEPS, "greedy step": NUM_STEPS, "copy out": 1}
@@ -44,8 +48,13 @@ def test_a_greedy_call_is_one_replay_and_one_kernel_a_step_and_one_wait(trace: T
     assert kinds(events)["allocate"] == 0
 
 
-def test_a_call_of_beams_is_one_replay_and_two_kernels_a_step_and_one_wait(trace: Trace) -> None:
-    """The inputs and the beams are copied in. All steps of the beams and the last candidates are copied out."""
+def test_each_step_of_a_call_of_beams_is_one_replay_and_two_kernels_and_the_call_waits_once(
+    trace: Trace,
+) -> None:
+    """Two copies in: the inputs, and the beams.
+
+    Three copies out: what the beams chose in all steps, and the ids and log-probabilities of the last candidates.
+    """
     events = trace.section("beams")
     assert launches(events) == {
         "copy in": 2,
@@ -58,9 +67,10 @@ def test_a_call_of_beams_is_one_replay_and_two_kernels_a_step_and_one_wait(trace
 
 
 @pytest.mark.parametrize("num_rows", [1, NUM_SENTENCES])
-def test_with_a_stop_condition_the_host_waits_only_for_steps_before_the_last_enqueued(
+def test_with_a_stop_condition_the_host_stays_a_few_steps_ahead_of_the_gpu(
     trace: Trace, num_rows: int
 ) -> None:
+    """The host enqueues MAX_AHEAD steps. Before each further step, it waits for the end of an earlier one."""
     events = trace.section(f"call with a flag {num_rows}")
     assert launches(events) == {"copy in": 1, "replay": NUM_STEPS, "greedy step": NUM_STEPS, "copy out": 1}
     calls = [event.kind for event in events if event.kind in {"replay", "wait"}]
@@ -86,7 +96,12 @@ def test_nothing_in_a_graph_allocates_waits_or_copies_to_the_host(trace: Trace) 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
-    """A base-size model has 122 nodes: it has six layers, and its top-k of 8,000 subwords takes one more kernel."""
+    """With six layers this table adds up to 121 nodes.
+
+    A base-size model has 122, because its top-k over 8,000 subwords takes one more kernel.
+    """
+    # ONNX Runtime writes the bias into the result before a product adds to it. A result of one row has the shape of the
+    # bias, so a copy suffices. For more rows a kernel repeats the bias.
     bias = "copy on_device" if shape.startswith("1 ") else "copy of a bias"
     assert nodes(trace.section(f"first step {shape}")) == {
         "product": 6 * NUM_LAYERS + 1,
@@ -103,14 +118,17 @@ def test_the_nodes_of_a_step(trace: Trace, shape: str) -> None:
 
 
 def test_each_switch_changes_the_nodes_of_a_step_as_it_says(trace: Trace) -> None:
+    flash_decoding, added_biases, tuned_products = SWITCHES[:3]
     usual = nodes(trace.section(f"first step {NUM_SENTENCES} 1"))
-    flash, biases = (nodes(trace.section(f"first step {switch.name}")) for switch in SWITCHES[:2])
+    flash, biases = (
+        nodes(trace.section(f"first step {switch.name}")) for switch in (flash_decoding, added_biases)
+    )
     assert (usual["XQA"], flash["XQA"], biases["XQA"]) == (NUM_LAYERS, 0, NUM_LAYERS)
     assert flash["flash"] == 2 * NUM_LAYERS
     assert (usual["add"], biases["add"]) == (1, 1 + 3 * NUM_LAYERS)
     assert sum(biases.values()) == sum(usual.values())
     # The tuner captures a graph of its own, to measure products. The last graph is the step's.
-    graphs = [event for event in trace.section(f"first step {SWITCHES[2].name}") if event.kind == "graph"]
+    graphs = [event for event in trace.section(f"first step {tuned_products.name}") if event.kind == "graph"]
     assert [len(graphs), graphs[-1].amount] == [2, sum(usual.values())]
 
 
@@ -153,7 +171,7 @@ def test_cache_rows_are_copied_by_one_kernel(trace: Trace) -> None:
     assert launches(trace.section("reorder")) == {"copy in": 1, "copy of cache rows": 1}
 
 
-def test_rows_change_places_in_memory_that_is_allocated_at_the_start(trace: Trace) -> None:
+def test_a_swap_of_rows_allocates_nothing(trace: Trace) -> None:
     events = trace.section("swap")
     assert launches(events) == {"copy in": 2, "copy of cache rows": 2}
     assert kinds(events)["allocate"] == 0
@@ -172,7 +190,7 @@ def test_sentences_of_different_lengths_are_encoded_in_one_call(trace: Trace) ->
 
 
 def test_short_sentences_are_not_padded_to_a_much_longer_one(trace: Trace) -> None:
-    """They take a second call."""
+    """The short sentences take one call, and the long sentence another."""
     found = launches(trace.section("encode far lengths"))
     assert found["flash"] == 2 * NUM_LAYERS
     assert sum(found.values()) == 2 * (12 * NUM_LAYERS + 8)

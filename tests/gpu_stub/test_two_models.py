@@ -10,7 +10,7 @@ from tests.gpu_stub.two_models import NUM_LOADS
 
 @pytest.mark.seconds
 def test_one_model_is_loaded_and_freed_while_another_captures_graphs(two_models: Trace) -> None:
-    """`two_models` fails if a load or a step does."""
+    """The fixture fails if a load or a step fails. `serve` captures a graph for each of 30 shapes."""
     kinds = two_models.kinds()
     assert kinds["graph"] == 2 * NUM_LOADS * 30
     assert kinds["prohibited"] == 0

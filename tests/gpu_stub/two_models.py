@@ -1,7 +1,7 @@
 """Serves two models on one GPU over the stand-ins: python -m tests.gpu_stub.two_models FOLDER.
 
-The environment is that of `tests.gpu_stub.rehearsal`. Each model is loaded several times, as by reloads. Fails if a
-load or a step fails.
+The environment variables are as for `tests.gpu_stub.rehearsal`. Each model is loaded several times, as by reloads.
+Fails if a load or a step fails.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def serve(runner: CudaRunner) -> None:
 
 
 def in_thread(work: Callable[[], Result]) -> Result:
-    """The result of work in a new thread."""
+    """Do the work in a new thread, and return its result."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
 

@@ -1,7 +1,7 @@
 """Reads the report of pip-audit: known vulnerabilities, and packages that the advisory database does not know.
 
-Exit code 1: there is a vulnerability. Exit code 2: there is none in the packages that were checked, but pip-audit has
-skipped some, or has checked none. It does so without an error if a mirror of the registry has no advisories.
+Exit code 1: there is a vulnerability. Exit code 2: no checked package has a vulnerability, but pip-audit has skipped
+packages, or has checked none. pip-audit skips packages without an error if a mirror of the registry has no advisories.
 
     python -m tests.house_rules.advisories build/advisories.json
 """

@@ -34,7 +34,11 @@ class Licences:
         self.stated: dict[str, str] = read["stated"]
 
     def of(self, package: str) -> str | None:
-        """The SPDX expression of a package's licence; None if one that it states is not known, or if several differ."""
+        """A package's licence as an SPDX expression.
+
+        None if the licence is not known, or if the package states several. License-Expression counts alone. An unknown
+        text in the field License is ignored.
+        """
         if package in self.stated:
             return self.stated[package]
         try:
@@ -46,7 +50,7 @@ class Licences:
             for each in found.get_all("Classifier") or []
             if each.startswith(CLASSIFIER)
         ]
-        # This field may also hold the text of the whole licence, which says nothing here.
+        # The field License may also hold the text of the whole licence, which is ignored.
         texts = [each for each in found.get_all("License") or [] if self.expression(each)]
         expressions = set(map(self.expression, found.get_all("License-Expression") or [*texts, *classifiers]))
         return expressions.pop() if len(expressions) == 1 else None
@@ -59,10 +63,10 @@ class Licences:
             return None
 
     def is_allowed(self, expression: str) -> bool:
-        """Whether all licences joined by AND, or one of those joined by OR, are allowed. In a mixture of both: all."""
+        """Whether a licence is allowed. With only OR, one allowed part is enough. With any AND, all must be allowed."""
         choices = re.split(r"\s+OR\s+", expression.replace("(", " ").replace(")", " "))
         if " AND " in expression and len(choices) > 1:
-            choices = [" AND ".join(choices)]  # a mixture: every licence in it must be allowed
+            choices = [" AND ".join(choices)]  # a mixture
         return any(
             all(part.strip() in self._allowed for part in re.split(r"\s+AND\s+", choice))
             for choice in choices

@@ -14,7 +14,7 @@ PACKAGES = ("app", "model", "export", "transduce")
 
 @cache
 def project_files() -> tuple[Path, ...]:
-    """Every file that is, or would be, committed, relative to ROOT. Without git: all outside ignored folders."""
+    """Every file that is, or would be, committed, relative to ROOT. Without git: every file that is no output."""
     if shutil.which("git") and (ROOT / ".git").exists():
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
@@ -29,7 +29,7 @@ def project_files() -> tuple[Path, ...]:
 
 
 def is_output(path: Path) -> bool:
-    """Whether git, a build, a cache, an environment or a training run created the file."""
+    """Whether a file belongs to git, a build, a cache, an environment or a training run. path: relative to ROOT."""
     return any(
         part.startswith(
             (".venv", ".mypy", ".ruff", ".pytest", ".hypothesis", ".import_linter", ".schemathesis")

@@ -14,7 +14,7 @@ SKIPPED: dict[str, Any] = {"name": "c", "skip_reason": "not found"}
 
 
 @pytest.mark.parametrize(
-    ("packages", "code", "line"),
+    ("packages", "exit_code", "line"),
     [
         ([GOOD], 0, "1 of 1 packages checked, 0 vulnerabilities"),
         ([GOOD, BAD, SKIPPED], 1, "b 2: CVE-1"),
@@ -22,7 +22,7 @@ SKIPPED: dict[str, Any] = {"name": "c", "skip_reason": "not found"}
         ([], 2, "NOT CHECKED, because the advisory database does not know them: all"),
     ],
 )
-def test_what_a_report_says(packages: list[dict[str, Any]], code: int, line: str) -> None:
-    lines, found = read_report({"dependencies": packages})
-    assert found == code
+def test_what_a_report_says(packages: list[dict[str, Any]], exit_code: int, line: str) -> None:
+    lines, actual_code = read_report({"dependencies": packages})
+    assert actual_code == exit_code
     assert line in lines

@@ -24,7 +24,7 @@ from benchmarks.load import (
 from benchmarks.serving import SENTENCES, read_sentences
 
 NUM_SENTENCES = 500
-# Share of the sentences by number of words, bounds inclusive.
+# Numbers of words (least, most) of a sentence -> share of the sentences.
 LENGTHS = {(2, 7): 0.30, (8, 18): 0.45, (19, 35): 0.20, (36, 60): 0.05}
 ANSWER = b'{"translations": [{"text": "Ja.", "segments": [{"score": -0.5}]}], "usage": {"target_tokens": 3}}'
 
@@ -41,7 +41,7 @@ def test_the_sentences_are_500_in_two_columns() -> None:
     assert read_sentences() == [sentence for _, sentence in rows()]
 
 
-def test_the_sentences_are_distinct_and_single() -> None:
+def test_the_texts_are_distinct_and_each_is_one_sentence() -> None:
     sentences = read_sentences()
     assert len({sentence.casefold() for sentence in sentences}) == NUM_SENTENCES
     for sentence in sentences:
@@ -50,7 +50,7 @@ def test_the_sentences_are_distinct_and_single() -> None:
         assert not any(character.isalnum() for character in sentence[: span.start] + sentence[span.end :])
 
 
-def test_the_lengths_are_mixed() -> None:
+def test_the_sentences_have_the_intended_lengths() -> None:
     words = [len(sentence.split()) for sentence in read_sentences()]
     shares = {
         (low, high): sum(low <= number <= high for number in words) / len(words) for low, high in LENGTHS
@@ -124,7 +124,7 @@ def requests(count: int) -> list[Request]:
     return [make_request(n, f"Number {n}.", pair=("en", "de"), beam_size=1) for n in range(count)]
 
 
-def test_clients_wait_for_their_answers() -> None:
+def test_in_a_closed_loop_each_client_waits_for_its_answer() -> None:
     async def run() -> tuple[list[TimedAnswer], Answering]:
         async with Answering(pause_s=0.002) as server:
             found = await closed_loop(server.port, requests(10), num_clients=3, num_answers=25, limit_s=20.0)
@@ -139,17 +139,17 @@ def test_clients_wait_for_their_answers() -> None:
     assert answers[0].comparison_key == ("Ja.", 3, (-0.5,))
 
 
-def test_a_pass_ends_at_its_limit() -> None:
+def test_a_closed_loop_ends_at_its_time_limit() -> None:
     async def run(limit_s: float) -> list[TimedAnswer]:
         async with Answering(pause_s=limit_s / 5) as server:
             return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10, limit_s=limit_s)
 
-    # The first limit within which this machine answers at all.
+    # The shortest limit within which this machine answers at all must end the loop before all ten answers.
     assert 0 < next(filter(None, (len(asyncio.run(run(limit_s))) for limit_s in (0.1, 1.0, 10.0)))) < 10
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """60 requests in 60 ms, each answered after 300 ms, so most are open at once. A busy machine gets longer pauses."""
+    """60 requests in 60 ms, each answered after 300 ms: over half are open at once. Busy machines get longer pauses."""
 
     async def run(pause_s: float) -> tuple[list[TimedAnswer], Answering]:
         async with Answering(pause_s=pause_s) as server:
@@ -182,7 +182,7 @@ def test_the_latency_of_a_late_request_counts_from_its_due_time() -> None:
         assert answer.latency_ms == (answer.ended_at - answer.due_at) * 1e3
 
 
-def test_another_status_is_an_error() -> None:
+def test_a_status_other_than_200_is_an_error() -> None:
     async def run() -> None:
         async with Answering(status="429 Too Many Requests") as server:
             await closed_loop(server.port, requests(1), num_clients=1, num_answers=1, limit_s=20.0)

@@ -17,10 +17,10 @@ from app.workers.early_start import MAX_WORKERS
 from tests.house_rules.project import ROOT
 
 SERVICES = ("transduce", "transduce-gpu")
-# Cores of the largest machine that the limit of threads must fit, and threads beside those that decode.
+# The limit of threads must fit a machine with this number of cores, and this number of threads that do not decode.
 MAX_CORES = 768
 NUM_OTHER_THREADS = 100
-# Runs before the program of the health check, and makes it print the port instead of connecting to it.
+# This text before the program of the health check makes that program print the port, instead of connecting to it.
 SHOW_PORT = """
 import http.client
 def show(host, port, timeout):
@@ -74,7 +74,7 @@ class TestImage:
         assert last(stage, "STOPSIGNAL") == "SIGTERM"
         assert "CMD" not in {name for name, _ in inherited(stage)}
 
-    def test_is_healthy_when_it_is_ready(self, stage: str) -> None:
+    def test_the_health_check_asks_readyz(self, stage: str) -> None:
         options, _, command = last(stage, "HEALTHCHECK").partition("CMD ")
         program = json.loads(command)
         assert program[:2] == ["/opt/venv/bin/python", "-c"]
@@ -109,7 +109,7 @@ class TestImage:
         )
         assert int(done.stdout) == port
 
-    def test_expects_a_read_only_root(self, stage: str) -> None:
+    def test_needs_no_writable_root_and_listens_on_all_addresses(self, stage: str) -> None:
         environment = " ".join(rest for name, rest in inherited(stage) if name == "ENV")
         assert "PYTHONDONTWRITEBYTECODE=1" in environment
         assert "HOME=/tmp" in environment
@@ -193,13 +193,13 @@ class TestService:
         assert ports
         assert all(port.startswith("127.0.0.1:") for port in ports)
 
-    def test_is_bounded(self, name: str) -> None:
+    def test_has_limits_of_processes_memory_and_stop_time(self, name: str) -> None:
         service = compose()["services"][name]
         assert service["stop_grace_period"].endswith("s")
         assert {"pids_limit", "mem_limit"} <= service.keys()
 
     def test_the_threads_of_a_reload_are_within_the_limit(self, name: str) -> None:
-        """The old and the new workers then run. Each has a thread for each core, and two more."""
+        """In a reload, the old and the new workers run. Each worker has a thread for each core, and two more."""
         num_threads = 2 * MAX_WORKERS * (MAX_CORES + 2) + NUM_OTHER_THREADS
         assert compose()["services"][name]["pids_limit"] >= num_threads
 

@@ -26,7 +26,7 @@ NOT_IN_THE_SERVER = {
 }
 
 
-# Files are parsed by these modules, in the processes of file workers.
+# These modules parse files. Only file workers, which are processes of their own, load them.
 FILE_READERS = {"app.files.reading", "markdown_it"}
 # Only a server with file routes needs these modules.
 OF_FILE_ROUTES = {
@@ -43,7 +43,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 def all_modules_after(statement: str) -> set[str]:
-    """As `modules_after`, with submodules, by their full names."""
+    """The full names of all modules and submodules that a fresh interpreter has loaded after `statement`."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -52,7 +52,7 @@ def all_modules_after(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_server_pulls_in_no_training_code() -> None:
+def test_the_server_loads_no_training_code() -> None:
     modules = modules_after("import app.main")
     assert "app" in modules
     assert modules & NOT_IN_THE_SERVER == set()
@@ -87,7 +87,7 @@ def test_the_start_of_the_workers_imports_nothing_large() -> None:
     assert modules & {"numpy", "msgspec", "asyncio", "pydantic", "onnxruntime", "typing_extensions"} == set()
 
 
-def test_the_command_alone_imports_no_other_package() -> None:
+def test_the_translate_command_loads_no_other_package_of_the_project() -> None:
     modules = modules_after("import transduce.cli, transduce.translate")
     assert modules & (NOT_IN_THE_SERVER | {"app", "onnxruntime", "numpy", "fastapi"}) == {"transduce"}
 
@@ -106,7 +106,7 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-def test_search_needs_numpy_only() -> None:
+def test_the_searches_import_only_numpy_and_errors() -> None:
     files = [path for path in python_files("app") if path.parts[:2] == ("app", "decoding")]
     assert files
     allowed = sys.stdlib_module_names | {"numpy"}

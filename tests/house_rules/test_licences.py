@@ -16,7 +16,7 @@ def test_every_locked_package_has_an_allowed_licence() -> None:
     assert [problem for package in packages() if (problem := LICENCES.problem(package))] == []
 
 
-def test_a_stated_licence_is_that_of_a_locked_package() -> None:
+def test_licences_are_stated_for_locked_packages_only() -> None:
     assert LICENCES.stated.keys() <= set(packages())
 
 
@@ -31,7 +31,7 @@ def test_a_stated_licence_is_that_of_a_locked_package() -> None:
         ("MIT AND (Apache-2.0 OR GPL-3.0-only)", False),  # refused, although one could choose Apache-2.0
     ],
 )
-def test_what_is_allowed(expression: str, is_allowed: bool) -> None:
+def test_one_choice_of_or_and_every_part_of_and_must_be_allowed(expression: str, is_allowed: bool) -> None:
     assert LICENCES.is_allowed(expression) == is_allowed
 
 
@@ -59,7 +59,7 @@ def test_a_package_without_a_known_licence_is_refused() -> None:
         ("License: UNKNOWN", None),
     ],
 )
-def test_a_licence_is_known_if_all_that_a_package_states_is_the_same(
+def test_a_licence_is_known_if_all_statements_of_a_package_agree(
     stated: str, expression: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "some_package-1.dist-info").mkdir()

@@ -31,7 +31,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def broken_links(path: Path) -> list[str]:
-    """The broken links of a page; links to other sites are not checked."""
+    """The broken links of a page. Links to other sites are not checked."""
     text = CODE.sub("", FENCE.sub("", path.read_text("utf-8")))
     broken = []
     for link in LINK.findall(text):

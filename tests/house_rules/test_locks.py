@@ -15,8 +15,8 @@ from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
 OTHERS = ("train", "export", "bench", "loadtest", "top", "hub", "dev")
-RAY = "ray"  # serves on a Ray cluster, with the extra cpu
-# Locks of requirements/*.in.
+RAY = "ray"  # its lock also has the packages of the extra cpu
+# Locks of the requirements in requirements/NAME.in, which are no extras.
 WITHOUT_EXTRA = ("build", "gpu-stub", "envoy")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
@@ -106,14 +106,14 @@ def test_the_gpu_lock_brings_the_cuda_13_libraries() -> None:
     assert names["nvidia-cuda-runtime"].startswith("==13.")
 
 
-def test_the_gpu_path_is_tested_with_the_locked_versions() -> None:
+def test_the_gpu_stub_has_the_versions_of_the_gpu_lock() -> None:
     served, tested = pins("gpu", "3.12"), pins("gpu-stub", "3.12")
     for name in ("onnxruntime-gpu", "nvidia-cuda-runtime"):
         assert tested[name] == served[name]
 
 
 @pytest.mark.parametrize("name", ["train", "export", "dev"])
-def test_torch_is_pinned_and_open_to_any_build(name: str) -> None:
+def test_torch_is_pinned_without_a_hash_and_without_cuda_packages(name: str) -> None:
     ((requirement, hashes),) = [pair for pair in locked(name) if pair[0].name == "torch"]
     assert (str(requirement), hashes) == ("torch==2.13.0", [])
     compilers = {"triton", "pytorch-triton"}
@@ -133,7 +133,7 @@ def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("name", [name for name in (*SERVING, RAY, *OTHERS) if name != "dev"])
-def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
+def test_the_locks_agree_with_the_lock_of_dev(name: str, python: str) -> None:
     reference = pins("dev", python)
     found = pins(name, python)
     assert {key: pin for key, pin in found.items() if reference.get(key, pin) != pin} == {}

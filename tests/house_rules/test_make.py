@@ -17,7 +17,7 @@ FIND_PYTHON = str(ROOT / ".ci" / "find-python")
 
 
 def find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run .ci/find-python with only `path` and the system's `tail` on the PATH."""
+    """Run .ci/find-python. The PATH has only the folder `path` and a folder with the system's `tail`."""
     tools = path / "tools"
     tools.mkdir(exist_ok=True)
     if not (tools / "tail").exists():
@@ -40,7 +40,7 @@ def put(path: Path, name: str, *, program: str = f'exec {sys.executable} "$@"') 
 
 
 def announcing(name: str) -> str:
-    """The program of a working Python that says that its path is `name`."""
+    """The shell program of a working Python that prints `name` as its own path."""
     return f'[ "$1" = -c ] && echo {name} || exec {sys.executable} "$@"'
 
 
@@ -56,7 +56,7 @@ def test_a_python_that_cannot_build_an_environment_is_skipped(tmp_path: Path) ->
     assert find_python(tmp_path).stdout == "python3.11\n"
 
 
-def test_the_executable_is_printed_and_not_its_shim(tmp_path: Path) -> None:
+def test_the_python_that_a_shim_runs_is_printed(tmp_path: Path) -> None:
     put(tmp_path, "python3.12")
     assert find_python(tmp_path).stdout == f"{sys.executable}\n"
 
@@ -67,7 +67,7 @@ def test_the_callers_choice_comes_first(tmp_path: Path) -> None:
     assert find_python(tmp_path, PYTHON=str(tmp_path / "mine")).stdout == "mine\n"
 
 
-def test_an_old_python_is_named_with_the_needed_versions(tmp_path: Path) -> None:
+def test_the_error_names_a_python_that_is_too_old_and_the_needed_versions(tmp_path: Path) -> None:
     old = '[ "$1" = -c ] && exit 1; echo Python 3.9.2'
     put(tmp_path, "python3", program=old)
     done = find_python(tmp_path)
@@ -77,14 +77,14 @@ def test_an_old_python_is_named_with_the_needed_versions(tmp_path: Path) -> None
     assert "3.11 to 3.14" in done.stderr
 
 
-def test_no_python_at_all(tmp_path: Path) -> None:
+def test_without_any_python_the_error_lists_the_names_searched_for(tmp_path: Path) -> None:
     done = find_python(tmp_path)
     assert done.returncode == 1
     assert "None of these is on the PATH" in done.stderr
 
 
 def make(*arguments: str, **environment: str) -> str:
-    """The commands that `make -n` prints, without the variables of a make that runs these tests."""
+    """The commands that `make -n` prints. It does not see the variables of a make that runs these tests."""
     own = {
         name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     }
@@ -109,7 +109,7 @@ def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
 
 
 def test_serve_listens_on_loopback_by_default() -> None:
-    """HOST is a common shell variable, so only make's command line sets it, and not the environment."""
+    """HOST is a common shell variable, so make takes it from its command line, and not from the environment."""
     assert "exec .venv/bin/transduce serve --host 127.0.0.1 --port 8000" in make(
         "serve", HOST="0.0.0.0", PORT="1"
     )
@@ -138,7 +138,7 @@ def test_the_number_of_test_workers_is_an_option() -> None:
 
 
 def test_house_rules_run_once_in_ci() -> None:
-    """`make check` has them, `make lint` does not, and `make test` runs every test."""
+    """CI runs `make lint`, which has no house rules, and `make test`, which runs all tests, but not `make check`."""
     assert make("check").endswith(" -m pytest -q tests/house_rules\n")
     assert "pytest" not in make("lint")
     assert make("check").startswith(make("lint"))

@@ -24,7 +24,7 @@ PAGE = "app/web/pages/probe.html"
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The files in a wheel of a copy of the project with one more page, built with the installed build tools.
 
-    The C++ sources of the copy are empty, which saves 45 s of computing time. The tests read only the names.
+    The C++ sources of the copy are empty, which saves 45 s of CPU time. The tests read only the names of the files.
     """
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
@@ -52,7 +52,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package: str) -> None:
-    """Not only code, but also pages and the `py.typed` markers."""
+    """The files are code, pages and the `py.typed` markers."""
     expected = {path.as_posix() for path in project_files() if path.parts[0] == package}
     assert f"{package}/py.typed" in expected
     assert expected - wheel_names == set()
@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
 
 @pytest.fixture
 def broken_kernels(tmp_path: Path) -> Path:
-    """The project with one C++ source, which does not compile, in the place of all others."""
+    """A folder with the project's build files and a single C++ source, which does not compile."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     project = tmp_path / "pyproject.toml"
@@ -120,7 +120,7 @@ def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
 
 
 def test_a_wheel_without_kernels_fits_every_platform(broken_kernels: Path) -> None:
-    """Nothing is compiled for it, so the broken source is no error."""
+    """The broken source is no error, because nothing is compiled for this wheel."""
     command = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
     shutil.copyfile(
         ROOT / "app" / "runtime" / "native" / "cpu.py",
@@ -149,7 +149,7 @@ def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
     assert f"{metadata}/licenses/LICENSE" in wheel_names
 
 
-def test_extras_and_pythons() -> None:
+def test_the_pythons_the_command_and_the_extras_with_onnxruntime() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["requires-python"] == ">=3.11,<3.15"
     assert project["scripts"] == {"transduce": "transduce.cli:main"}

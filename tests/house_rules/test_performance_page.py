@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md and docs/operations.md are those of the committed results."""
+"""docs/performance.md and docs/operations.md have the figures of the committed results."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_figure_is_never_rounded_to_the_goal_that_it_misses(result: dict[str, 
     assert line[2:] == ("2.499 to 3.000", "1 of 2", "m: 2.499")
 
 
-def test_a_missed_case_has_its_number_of_sentences_if_the_goal_is_of_several(result: dict[str, Any]) -> None:
+def test_a_missed_case_names_its_number_of_sentences_if_the_goal_has_several(result: dict[str, Any]) -> None:
     for case, size in zip(result["cases"], (1, 8, 1), strict=True):
         case.update(beam_size=4, num_sentences=size, ratio=1.0)
     assert next(goal_lines(result, "int8"))[4] == "m x 1: 1.00; m x 8: 1.00"

@@ -1,4 +1,4 @@
-"""docs/configuration.md has every setting of the server. It and the recipes name only variables that exist."""
+"""docs/configuration.md has every setting. The page and the deployment files name only variables that exist."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_the_documentation_names_only_settings_that_exist() -> None:
     assert documented() - settings_by_variable().keys() - of_the_client == set()
 
 
-def test_the_container_sets_only_what_exists() -> None:
-    """A misspelled variable stops the server, so one in a recipe would stop every container."""
-    recipes = [
+def test_deployment_files_name_only_settings_that_exist() -> None:
+    """A misspelled variable stops the server. In one of these files it would stop every container."""
+    files = [
         path
         for path in project_files()
         if path.name in {"Dockerfile", "docker-compose.yml", "Makefile"} or path.parts[0] == "deploy"
     ]
-    named = {variable for path in recipes for variable in VARIABLE.findall((ROOT / path).read_text("utf-8"))}
+    named = {variable for path in files for variable in VARIABLE.findall((ROOT / path).read_text("utf-8"))}
     assert named
     assert named - settings_by_variable().keys() == set()
 

@@ -19,7 +19,7 @@ TOP_LEVEL = {
     "app", "benchmarks", "bundles", "deploy", "docker-compose.yml", "docs", "export", "model", "pyproject.toml",
     "requirements", "setup.py", "tests", "training", "transduce",
 }  # fmt: skip
-# With character classes, so that this file does not match its own rules.
+# The patterns have character classes of one letter, so that this file does not match its own rules.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
 # In the source of a regular expression: a group that is repeated possessively.
@@ -45,7 +45,7 @@ def test_the_source_is_found() -> None:
     ("path", "is_generated"),
     [(".git/config", True), (".schemathesis/x", True), (".gitignore", False), (".github/x", False)],
 )
-def test_without_git_its_own_files_and_caches_are_left_out(path: str, is_generated: bool) -> None:
+def test_without_git_the_files_of_git_and_of_caches_are_left_out(path: str, is_generated: bool) -> None:
     assert is_output(Path(path)) == is_generated
 
 
@@ -56,7 +56,10 @@ def test_no_file_is_too_long() -> None:
 
 
 def test_no_repeated_group_is_possessive() -> None:
-    """If its last repetition fails, CPython before 3.11.5 loses the position (gh-106052). `(?>(?:...)*)` is safe."""
+    """If the last repetition of such a group fails, CPython before 3.11.5 loses the position in the text (gh-106052).
+
+    `(?>(?:...)*)` is safe.
+    """
     texts = {path: (ROOT / path).read_text("utf-8") for path in python_files(*PACKAGES)}
     assert {str(path) for path, text in texts.items() if POSSESSIVE_GROUP.search(text)} == set()
 
@@ -79,7 +82,7 @@ def test_complexity_limits_are_set_and_not_disabled() -> None:
     assert silenced == []
 
 
-def test_top_level_layout() -> None:
+def test_the_top_level_has_only_known_names() -> None:
     names = {path.parts[0] for path in project_files()}
     assert names - TOP_LEVEL == set(), "a new top-level file belongs in docs/architecture.md first"
     required = {
@@ -95,8 +98,8 @@ def test_top_level_layout() -> None:
     assert required - names == set()
 
 
-@pytest.mark.parametrize("pattern", [MACHINE_PATH, INDEX_HOST], ids=["path of a machine", "host of an index"])
-def test_no_file_names(pattern: re.Pattern[bytes]) -> None:
+@pytest.mark.parametrize("pattern", [MACHINE_PATH, INDEX_HOST], ids=["path", "host"])
+def test_no_file_has_a_path_of_a_machine_or_the_host_of_an_index(pattern: re.Pattern[bytes]) -> None:
     """Weights and tokenizers are checked too. SentencePiece writes the paths of its training files into its model."""
     found = {
         str(path): match[0]
@@ -138,7 +141,7 @@ def test_dangerous_code_is_detected(code: str) -> None:
     assert [problem for node in ast.walk(ast.parse(code)) for problem in dangerous(node)]
 
 
-def test_models_own_eval_mode_is_not_the_builtin() -> None:
+def test_the_method_eval_of_a_model_is_allowed() -> None:
     assert [problem for node in ast.walk(ast.parse("model.eval()")) for problem in dangerous(node)] == []
 
 
@@ -148,7 +151,7 @@ def test_a_load_of_tensors_only_is_allowed() -> None:
 
 
 def _reads_tensors_only(call: ast.Call) -> bool:
-    """Whether this call is a torch.load that executes no code from the file. The import of weights needs it."""
+    """Whether this call is a torch.load that executes no code from the file. The import of weights needs such calls."""
     return ast.unparse(call.func) == "torch.load" and any(
         word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in call.keywords
     )

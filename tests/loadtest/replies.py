@@ -1,6 +1,6 @@
 """The responses and the service times of the simulated servers.
 
-A server serves requests one after another, each in exactly the service time, so its capacity is known. It can stall
+A server takes exactly the service time for each request, one after another, so its capacity is known. It can stall
 once, and it cycles through the kinds of responses: `200`, another status, `cut` (the connection ends within the
 response), `never`, `garbage` (200 with an invalid body), `fewer` (200 without a text), `hints` (103, then 200).
 """
@@ -17,10 +17,10 @@ class Reply:
     """The response to one request.
 
     Attributes:
-        number: the number of earlier requests.
-        ready_at: the time at which it is sent.
+        number: the number of requests that arrived earlier.
+        ready_at: the time at which the response is sent.
         content: what is sent; None if nothing ever is.
-        is_last: whether the connection ends after it.
+        is_last: whether the connection ends after the response.
     """
 
     number: int

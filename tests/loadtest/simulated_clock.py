@@ -18,13 +18,13 @@ from transduce.loadtest.quality import Expectation
 from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.runner import OnProgress, observe
 
-# Seconds of one turn of the event loop, which is the resolution of latencies. If smaller, the tests take longer,
+# Seconds of one turn of the event loop, which is the resolution of latencies. If it is smaller, the tests take longer,
 # because the tester spins for the last 2 ms before a request.
 TURN_S = 1e-4
 
 
 class _SimulatedSelector(selectors.SelectSelector):
-    """Advances the time instead of waiting for it. now_s: the time in seconds."""
+    """Advances the simulated time instead of waiting. now_s: the simulated time in seconds."""
 
     now_s = 1000.0
 
@@ -49,7 +49,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Advance the time by `seconds`, as if the running callback had taken so long."""
         self._clock.now_s += seconds
 
-    async def create_connection(  # type: ignore[override]  # only the tester's call of it
+    async def create_connection(  # type: ignore[override]  # takes only the tester's arguments
         self, protocol_factory: Callable[[], asyncio.Protocol], *address: Any, ssl: object = None
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         protocol = protocol_factory()
@@ -110,6 +110,6 @@ def simulated_run(
     kinds: str = "200",
     expected: Expectation | None = None,
 ) -> RunResult:
-    """Execute a plan against a simulated server with these replies. expected: ignored; `run` has this parameter."""
+    """Execute a plan against a simulated server with these replies. expected: is ignored; `run` has the parameter."""
     replies = Replies(service_ms / 1e3, stall=stall, kinds=kinds.split(","))
     return make_result(plan, simulated_record(plan, replies, on_progress))

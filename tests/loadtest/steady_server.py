@@ -1,6 +1,6 @@
 """A server in its own process with known responses and a known service time, described in replies.py.
 
-It never responds sooner than its service time permits; a busy machine makes it later.
+It never responds sooner than its service time permits. On a busy machine it responds later.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class SteadyServer:
-    """Started on entry on a free port, killed on exit.
+    """The server's process: it is started on a free port on entry, and killed on exit.
 
-    hold: (first, num): request number `first` (from 0) and all later ones get no response until `num` have arrived.
+    hold: (first, num): request number `first`, counted from 0, and all later requests get no response until `num`
+    requests have arrived.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SteadyServer:
 
 
 class Handler:
-    """Serves all connections."""
+    """Serves all connections from one queue of replies. hold: as in SteadyServer."""
 
     def __init__(self, replies: Replies, hold: tuple[int, int]) -> None:
         self.replies = replies

@@ -28,14 +28,14 @@ from transduce.loadtest.document import read_json
 from transduce.loadtest.html_report import html_report
 from transduce.loadtest.text_report import text_report
 
-# Tests share their cores with other work, so most of them allow any lag.
+# Tests share their cores with other work, so with these options a test allows any lag.
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
 # An objective that only a hang can miss.
 LONG = "p99=100s"
 FILE = ("--file", __file__)
 # 60 requests.
 RATE = ("--warm-up", "0", "--duration", "0.2", "--rate", "300")
-# 60 requests over 1 s, because the first response takes tenths of a second on a busy machine. RATE lasts 0.2 s.
+# 60 requests over 1 s. The first response takes tenths of a second on a busy machine, and RATE lasts only 0.2 s.
 LONGER = ("--duration", "1", "--rate", "60")
 SHORT = ("--workload", "short", *RATE)
 
@@ -89,7 +89,7 @@ def test_no_server_is_a_failure() -> None:
         ("422", ("--min-ok", "0"), 1, "60 http_422"),
         ("200,200,200,503", (), 1, "15 http_503"),
         ("200,200,200,503", ("--min-ok", "0.7"), 0, ""),
-        ("200,200,200,503", ("--max-lag", "0.0001"), 1, "15 http_503"),  # not valid, too
+        ("200,200,200,503", ("--max-lag", "0.0001"), 1, "15 http_503"),  # the run is also not valid
         ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the response holds no usage)"),
     ],
 )
@@ -186,7 +186,7 @@ def test_only_the_url_is_required() -> None:
     assert "required: URL\n" in done.stderr
 
 
-def test_every_run_has_another_seed_and_reports_it(server: SteadyServer, tmp_path: Path) -> None:
+def test_every_command_draws_and_reports_another_seed(server: SteadyServer, tmp_path: Path) -> None:
     for number in range(2):
         done = loadtest(server.url, *SHORT, *PATIENT, "--json", tmp_path / f"{number}.json")
         assert done.returncode == 0, done.stderr
@@ -269,7 +269,7 @@ def check_page(path: Path) -> Links:
     return page
 
 
-def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> None:
+def test_two_results_have_reports_and_a_comparison(server: SteadyServer, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("secret-key\n")
     found: list[dict[str, Any]] = []
@@ -305,8 +305,8 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
     assert f"×{second / first:.2f}" in line
 
 
-def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> None:
-    """Every response takes at least 2 ms, so on any machine no rate meets an objective of 1 ms."""
+def test_a_sweep_tries_11_rates_if_none_meets_the_objective(server: SteadyServer, tmp_path: Path) -> None:
+    """Every response takes at least 2 ms, so no rate meets an objective of 1 ms on any machine."""
     done = loadtest(
         server.url, *PATIENT, "--sweep", "--rate", "40", "--slo", "p90=1ms", "--duration", "0.03",
         "--warm-up", "0", "--workload", "short", "--precision", "0.4", "--min-rate", "5",
@@ -322,7 +322,7 @@ def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> 
     check_page(tmp_path / "s.html")
 
 
-def test_a_sweep_that_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_finds_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On simulated time: one request takes 10 ms, so the capacity is 100 requests/s."""
     parser = argparse.ArgumentParser()
     add_loadtest_arguments(parser)
@@ -373,7 +373,7 @@ def test_a_closed_stdout_leaves_the_result_file(tmp_path: Path, monkeypatch: pyt
     assert read_json(file)["verdict"] == "passed"
 
 
-def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> None:
+def test_quality_is_measured_against_references(server: SteadyServer, tmp_path: Path) -> None:
     """The server responds in capitals, and one of two references is in capitals."""
     (tmp_path / "texts").write_text("One.\nTwo.\n")
     (tmp_path / "references").write_text("ONE.\nDrei.\n")
@@ -388,7 +388,7 @@ def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> Non
     assert 0 < quality["chrf"] < 100
 
 
-def test_quality_against_the_idle_servers_responses(server: SteadyServer, tmp_path: Path) -> None:
+def test_quality_is_measured_against_the_idle_servers_responses(server: SteadyServer, tmp_path: Path) -> None:
     done = loadtest(server.url, *SHORT, *PATIENT, "--rest", "20", "--json", tmp_path / "q.json")
     assert done.returncode == 0, done.stderr
     quality = read_json(tmp_path / "q.json")["runs"][0]["quality"]

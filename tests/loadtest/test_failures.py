@@ -42,7 +42,7 @@ from transduce.loadtest.workload import built_in
 URL = "http://127.0.0.1:1"
 SHORT = ("--workload", "short", "--warm-up", "0", "--duration", "1", "--rate", "60")
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
-# Limits the open files and runs a command. Arguments: the option of `ulimit`, the limit, the command.
+# Sets a limit and runs a command. The words that follow: the option of `ulimit`, the limit, the command.
 LIMITED = ("sh", "-c", 'ulimit "$0" "$1"; shift; exec "$@"')
 
 
@@ -101,10 +101,11 @@ def test_a_server_that_ends_under_load_leaves_the_result(
         run_loadtest(parsed("--server-pid", ended), execute=Mock())
 
 
-def given_up(*ends: tuple[float, str], slo: str, first_text_s: float | None = None) -> RunResult:
+def result_of(*ends: tuple[float, str], slo: str, first_text_s: float | None = None) -> RunResult:
     """The result of a run. ends: for each request, the seconds from its due time to its end, and its outcome.
 
-    first_text_s: seconds to the first text of a request that is given up. An answered one has its text at its end.
+    first_text_s: seconds from the due time of a request that is given up to its first text. An answered request has its
+    first text at its end.
     """
     samples = [
         Sample(0, 0, at / 100, 3, ended_s=at / 100 + after_s, outcome=outcome)
@@ -119,7 +120,7 @@ def given_up(*ends: tuple[float, str], slo: str, first_text_s: float | None = No
 
 def test_a_request_that_is_given_up_after_the_time_of_the_objective_misses_it() -> None:
     early, late = (0.1, DISCONNECTED), (0.4, DISCONNECTED)
-    result = given_up((0.05, OK), late, (0.05, OK), early, slo="p50=200ms")
+    result = result_of((0.05, OK), late, (0.05, OK), early, slo="p50=200ms")
     assert result.attained[0].share == pytest.approx(2 / 3)
     assert result.phases[0].attained_share == pytest.approx(2 / 3)
     assert result.phases[0].recovery_s == pytest.approx(0.01)
@@ -129,10 +130,10 @@ def test_a_request_that_is_given_up_after_the_time_of_the_objective_misses_it() 
 
 
 def test_a_stream_that_is_given_up_after_its_first_text_meets_an_objective_of_that_text() -> None:
-    """Of the two answered streams, one has its first text too late."""
+    """The first text of one of the two answered streams is too late."""
     streams = ((0.05, OK), (0.3, OK), (0.4, DISCONNECTED), (0.1, DISCONNECTED))
     for first_text_s, num_met, num_judged in ((None, 1, 3), (0.3, 1, 3), (0.04, 3, 4)):
-        result = given_up(*streams, slo="first.p50=200ms", first_text_s=first_text_s)
+        result = result_of(*streams, slo="first.p50=200ms", first_text_s=first_text_s)
         assert result.attained[0].share == num_met / num_judged
 
 
@@ -146,9 +147,7 @@ def test_a_stream_that_is_given_up_after_its_first_text_meets_an_objective_of_th
         (socket.gaierror(-2, "unknown"), False),
     ],
 )
-def test_the_tester_is_the_cause_if_all_addresses_failed_for_its_own_errors(
-    error: OSError, is_own: bool
-) -> None:
+def test_the_tester_is_the_cause_if_every_error_is_one_of_its_machine(error: OSError, is_own: bool) -> None:
     assert _is_own(error) == is_own
 
 
@@ -157,13 +156,13 @@ def test_without_a_file_descriptor_the_tester_is_the_cause(monkeypatch: pytest.M
     assert _is_own(socket.gaierror(-2, "unknown"))
 
 
-def test_a_run_whose_requests_are_all_given_up_in_time_says_nothing() -> None:
+def test_a_run_whose_requests_are_all_given_up_before_the_time_limit_is_not_valid() -> None:
     early = ((0.1, DISCONNECTED),) * 3
-    result = given_up(*early, slo="p99=200ms")
-    assert result.problems == ["the tester gave up every request before the time of p99=200ms"]
+    result = result_of(*early, slo="p99=200ms")
+    assert result.problems == ["the tester gave up every request before the time limit of p99=200ms"]
     assert result.phases[0].attained_share is None
     assert find_failure([result], 0.99) is None
-    missed = given_up(*early, slo="p99=50ms")
+    missed = result_of(*early, slo="p99=50ms")
     assert missed.is_valid
     assert not missed.meets_slos
 
@@ -188,7 +187,7 @@ def limited(option: str, num_files: int, *arguments: object) -> subprocess.Compl
     )
 
 
-def test_open_files_are_raised_to_what_the_process_may_have() -> None:
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 256:
         pytest.skip("too few open files")
     with SteadyServer(hold=(0, 60)) as server:
@@ -227,7 +226,7 @@ def test_a_result_file_that_cannot_be_written_leaves_the_html_report(tmp_path: P
     assert page.read_text("utf-8").endswith("</html>\n")
 
 
-def test_a_failure_of_the_baseline_is_named_with_its_message() -> None:
+def test_a_failure_of_the_baseline_has_the_servers_message() -> None:
     with SteadyServer(answers="422") as server:
         made = plan(server.url, 10.0, 1.0)
         made = dataclasses.replace(made, workload=built_in("short", is_distinct=False))
@@ -247,7 +246,7 @@ def test_a_closed_stdout_does_not_abort_the_command(tmp_path: Path) -> None:
     assert read_json(file)["verdict"] == "passed"
 
 
-def test_a_progress_bar_that_is_off_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_reads_the_samples_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = Mock()
     for is_terminal in (False, True):
         monkeypatch.setattr(

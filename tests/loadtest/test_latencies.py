@@ -19,7 +19,7 @@ from transduce.loadtest.slo import Slo
 URL = "http://127.0.0.1:1"
 
 
-def test_every_outcome_has_its_figures() -> None:
+def test_outcomes_refusals_and_attained_shares_are_counted() -> None:
     kinds = "200,429,500,cut,garbage,never,503,fewer"
     result = simulated_run(plan(URL, 80.0, 2.0, timeout_s=0.8), kinds=kinds)
     assert result.num_sent == 160
@@ -42,7 +42,7 @@ def test_every_outcome_has_its_figures() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 140
 
 
-def test_a_response_may_follow_interim_ones() -> None:
+def test_a_response_may_follow_an_interim_response() -> None:
     result = simulated_run(plan(URL, 40.0, 1.0, kind="constant"), kinds="hints")
     assert result.outcomes == {"ok": 40}
     assert set(result.phases_ms) == {"queue", "decode"}
@@ -61,7 +61,7 @@ def test_a_request_times_out_from_its_due_time() -> None:
 
 @pytest.mark.parametrize("max_connections", [None, 1])
 def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | None) -> None:
-    """50 requests/s and a stall from 1.0 s to 2.0 s: the requests due then wait up to a second.
+    """50 requests/s, and a stall from 1.0 s to 2.0 s: the requests that are due in the stall wait up to a second.
 
     A tester that waits for each response would see only one slow request in a hundred.
     """
@@ -71,7 +71,7 @@ def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | N
     assert result.outcomes == {"ok": 150}
     assert result.latency is not None
     assert result.uncorrected_latency is not None
-    # A third of the requests are due in the stall; the queue behind it takes 0.1 s.
+    # A third of the requests are due in the stall. The queue after it takes 0.1 s.
     assert result.latency.percentiles["p90"] == pytest.approx(730, abs=10)
     assert result.latency.max_ms == pytest.approx(992, abs=10)
     assert result.attained[0].share == pytest.approx(1 - 28 / 150, abs=1.5 / 150)
@@ -120,7 +120,7 @@ class SlowArrivals(Arrivals):
 
 @pytest.mark.parametrize("slow", ["collection", "arrivals"])
 def test_slow_preparation_makes_no_request_late(slow: str) -> None:
-    """Requests of the warm-up are not late either. Sent all at once, they would leave a queue for the run."""
+    """Nor is a request of the warm-up late. Late requests would all be sent at once, and leave a queue for the run."""
     num_collections = 0
 
     def collect(phase: str, info: dict[str, int]) -> None:
@@ -143,7 +143,7 @@ def test_slow_preparation_makes_no_request_late(slow: str) -> None:
     assert max(sample.lag_s for sample in record.samples) < 0.001
 
 
-def test_rates_are_of_the_responses_that_arrive_during_the_run() -> None:
+def test_rates_count_the_responses_that_arrive_during_the_run() -> None:
     result = simulated_run(plan(URL, 60.0, 2.0, kind="constant"), service_ms=1.0)
     assert result.offered_rate == 60.0
     assert result.achieved_rate == result.goodput == pytest.approx(60.0, abs=0.5)
@@ -157,7 +157,7 @@ def test_rates_are_of_the_responses_that_arrive_during_the_run() -> None:
 
 
 def test_a_closed_loop_finds_the_capacity() -> None:
-    """Eight requests are always open, 80 ms of work."""
+    """Eight requests are always open, and each takes the server 10 ms, so a response takes 80 ms."""
     result = simulated_run(plan(URL, 1.0, 1.0, load=ClosedLoop(8, 3.0)), service_ms=10.0)
     assert result.mode == "closed"
     assert result.achieved_rate == pytest.approx(100.0, abs=1)
@@ -167,7 +167,7 @@ def test_a_closed_loop_finds_the_capacity() -> None:
     assert result.latency.p50_ms == pytest.approx(80.0, abs=1)
 
 
-def test_no_recovery_if_the_last_of_few_requests_missed_the_objective() -> None:
+def test_a_phase_has_no_recovery_if_its_last_request_missed_the_objective() -> None:
     phases = (Phase(20.0, 1.0), Phase(4.0, 1.0))
     objective = Slo.parse("p99=5ms")
     result = simulated_run(
@@ -176,7 +176,7 @@ def test_no_recovery_if_the_last_of_few_requests_missed_the_objective() -> None:
     assert [(phase.num_sent, phase.recovery_s) for phase in result.phases] == [(20, None), (4, None)]
 
 
-def test_overload_and_recovery() -> None:
+def test_recovery_lasts_until_the_queue_of_an_overload_is_short_enough() -> None:
     """Half a second at twice the capacity leaves a queue of 50 requests, half a second of work."""
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
     load = Arrivals(phases, "constant")
@@ -185,7 +185,7 @@ def test_overload_and_recovery() -> None:
     assert before.recovery_s == 0.0
     assert before.attained_share == 1.0
     assert during.recovery_s is None
-    # The queue is 0.5 s at first and shrinks by 0.8 s a second, so it is 0.2 s after 0.375 s.
+    # At first the queue is 0.5 s of work. It shrinks by 0.8 s a second, so it is 0.2 s after 0.375 s.
     assert after.recovery_s == pytest.approx(0.375, abs=0.05)
     assert [phase.num_sent for phase in result.phases] == [20, 100, 40]
 
@@ -195,7 +195,7 @@ def test_a_single_connection_sends_one_request_after_another() -> None:
     made = plan(URL, 100.0, 1.0, kind="constant", warm_up_s=0.0, max_connections=1)
     samples = simulated_record(made, Replies(0.02)).samples
     waits = [each.latency_s - each.uncorrected_latency_s for each in samples]
-    # The last of 100 requests is due at 0.99 s. It is sent after 99 others, of which the first is on time.
+    # The last of 100 requests is due at 0.99 s. It is sent after the 99 other requests. The first request is on time.
     assert waits[-1] == pytest.approx(99 * 0.02 - 0.99 + samples[0].scheduled_s, abs=0.05)
     assert all(later >= wait for wait, later in itertools.pairwise(waits))
     assert [each.uncorrected_latency_s for each in samples] == pytest.approx([0.02] * 100, abs=0.001)

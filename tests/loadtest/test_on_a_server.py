@@ -82,14 +82,14 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
-def test_two_dialects_of_the_server(server: ServerProcess, dialect: str) -> None:
-    """Tokens/s count responses within a minute, which is enough for a busy machine. The run ends after 6 requests."""
+def test_the_native_dialect_reports_tokens_and_root_none(server: ServerProcess, dialect: str) -> None:
+    """The run ends after 6 requests. Tokens/s counts responses within a minute, enough for a busy machine."""
     result = run(plan(server, dialect=dialect, load=ClosedLoop(1, 60.0, 6), warm_up_s=0.0))
     assert result.outcomes == {"ok": 6}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")
 
 
-def test_arrays_and_beams(server: ServerProcess) -> None:
+def test_arrays_and_beams_are_answered(server: ServerProcess) -> None:
     for mix, num in (("arrays", 32), ("beams", 1)):
         load = ClosedLoop(1, 60.0, 3)
         result = run(plan(server, mix=mix, load=load, warm_up_s=0.0))
@@ -98,7 +98,7 @@ def test_arrays_and_beams(server: ServerProcess) -> None:
         assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num
 
 
-def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
+def test_a_request_with_a_wrong_key_counts_as_http_403(server: ServerProcess) -> None:
     result = run(plan(server, target=Target(server.url, api_key="wrong")))
     assert result.outcomes == {"ok": 0, "http_403": 24}
 
@@ -140,10 +140,10 @@ def test_the_processes_of_a_server_are_measured_together() -> None:
 
 
 def test_memory_of_another_users_server_is_not_reported() -> None:
-    """If root runs the test, it reads as user 65534. Process 1 belongs to root."""
+    """Process 1 belongs to root. If root runs the test, the test reads as user 65534."""
     is_root = os.geteuid() == 0
     side = ServerSide(Target("http://127.0.0.1:9"), 1)
-    side.snapshot()  # imports modules that another user may not be able to read; Python remembers a failure
+    side.snapshot()  # imports modules now, because user 65534 may not be able to read them
     if is_root:
         os.seteuid(65534)
     try:

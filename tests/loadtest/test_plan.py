@@ -68,7 +68,7 @@ def test_gaps_have_the_variation_of_their_kind() -> None:
 
 @pytest.mark.parametrize("burstiness", [0.00099, 1001.0, math.inf])
 def test_a_burstiness_out_of_range_is_refused(burstiness: float) -> None:
-    """A smaller one would draw only gaps of 0. With an infinite one a draw would not end."""
+    """With a smaller burstiness, all gaps would be 0. With an infinite burstiness, a draw would not end."""
     with pytest.raises(ValueError, match=r"burstiness must be 0\.001 to 1000"):
         Arrivals((Phase(1.0, 1.0),), "bursty", burstiness)
 
@@ -81,7 +81,7 @@ def test_the_smallest_burstiness_gives_uneven_gaps() -> None:
 
 
 @pytest.mark.parametrize("burstiness", [1e-3, 1e3])
-def test_any_burstiness_gives_all_requests_a_time(burstiness: float) -> None:
+def test_the_smallest_and_the_largest_burstiness_give_all_requests_a_time(burstiness: float) -> None:
     arrivals = Arrivals((Phase(1.0, 1.0), Phase(1.0, 1.0)), "bursty", burstiness)
     for seed in range(20):
         first, second = arrivals.times_s(seed)
@@ -119,7 +119,7 @@ def test_invalid_values_are_rejected(make: object) -> None:
         make()
 
 
-def test_every_request_is_sent_once_per_round() -> None:
+def test_each_round_has_every_request_once_in_another_order() -> None:
     workload = built_in("short", is_distinct=False)
     num = len(workload.requests)
     sequence = workload.sequence(4)
@@ -262,7 +262,7 @@ def test_an_objective_is_met_at_exactly_its_share() -> None:
     assert not slo.judge(0, 0).is_met
 
 
-def test_the_request_of_every_dialect() -> None:
+def test_each_dialect_has_its_fields_and_headers() -> None:
     spec = RequestSpec(("Hello.",), options={"beam_size": 2})
     bodies = {name: orjson.loads(each.body(spec, "en", "de", "k")) for name, each in DIALECTS.items()}
     assert bodies["native"] == bodies["stream"] == {
@@ -278,7 +278,7 @@ def test_the_request_of_every_dialect() -> None:
     assert sent.endswith("\r\n\r\n")
 
 
-def test_the_url_of_a_server_may_have_any_letters() -> None:
+def test_letters_beyond_ascii_in_a_url_are_encoded() -> None:
     sent = head(Target("http://bücher.example/翻訳/a%20b"), 5).decode("ascii")
     assert sent.startswith(
         "POST /%E7%BF%BB%E8%A8%B3/a%20b/v1/translate HTTP/1.1\r\nHost: xn--bcher-kva.example\r\n"
@@ -297,11 +297,11 @@ NATIVE_RESULT = {"translations": [{"text": "Ja."}], "usage": USAGE}
 
 
 def body_with(name: str, result: bytes) -> bytes:
-    """The body of a dialect's response with a result: for `stream`, its last event."""
+    """The body of a dialect's response that has this result. In `stream`, the result is the last event."""
     return b"event: done\ndata: %b\n\n" % result if name == "stream" else result
 
 
-def test_the_response_of_every_dialect() -> None:
+def test_the_response_of_each_dialect_is_read() -> None:
     native = orjson.dumps(NATIVE_RESULT)
     parsed = DIALECTS["native"].read(native)
     assert (parsed.texts, parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences) == (

@@ -48,7 +48,7 @@ def test_every_request_has_one_outcome() -> None:
     with SteadyServer(answers="200,429,500,cut,garbage,503,fewer") as server:
         result = run(plan(server.url, 280.0, 0.5, warm_up_s=0.125))
     assert result.num_sent == 140 == sum(result.outcomes.values())
-    # On a busy machine the requests may arrive in another order, also those of the warm-up.
+    # On a busy machine, requests of the run and of the warm-up may arrive in another order.
     assert Counter(result.outcomes) + Counter(result.warm_up_outcomes) == {
         "ok": 25,
         "bad_answer": 50,
@@ -70,7 +70,7 @@ def test_requests_without_a_response_time_out() -> None:
     assert result.latency is None
 
 
-def test_the_timeline_is_even_and_has_no_gaps() -> None:
+def test_the_bins_of_the_timeline_have_one_length_and_no_gaps() -> None:
     """Bins in which no request is due are kept, and the last bin is as long as the others."""
     whole = RunPlan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
     due = (0.1, 2.4, 5.1, 7.4)
@@ -83,7 +83,7 @@ def test_the_timeline_is_even_and_has_no_gaps() -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 90, 99, 100, 101, 150, 200, 997])
 def test_a_percentile_within_the_limit_means_the_objective_is_met(num: int) -> None:
-    """With one late response among 90, 98.9 % are in time, and the p99 is the latency of the late one."""
+    """If one of 90 responses is late, 98.9 % are in time, and the p99 is the latency of the late response."""
     for num_late in range(min(num, 4)):
         latencies = [0.1] * (num - num_late) + [0.9] * num_late
         found = distribution(latencies)
@@ -102,7 +102,7 @@ def test_no_percentile_exceeds_the_maximum() -> None:
     assert max(found.percentiles.values()) <= found.max_ms
 
 
-def test_no_server_at_the_address() -> None:
+def test_without_a_server_every_connection_fails() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound but not listening
         result = run(plan(f"http://127.0.0.1:{unused.getsockname()[1]}", 250.0, 0.1, warm_up_s=0.1))
@@ -158,7 +158,7 @@ def test_a_wait_for_a_connection_counts_as_latency() -> None:
 
 def test_a_late_tester_invalidates_the_run() -> None:
     def block(progress: Progress) -> None:
-        """Block the event loop, for the first time half a second after the run's begin."""
+        """Block the event loop. The first call comes half a second after the run has begun."""
         time.sleep(0.1)
 
     with SteadyServer(service_ms=1.0) as server:
@@ -187,7 +187,7 @@ def test_responses_are_counted() -> None:
 
 
 def test_a_closed_loop_has_as_many_open_requests_as_clients() -> None:
-    """The server answers at most once in 10 ms. Eight responses of the warm-up may arrive late, in the run."""
+    """The server answers at most once in 10 ms. Up to eight responses of the warm-up may arrive during the run."""
     with SteadyServer(service_ms=10.0) as server:
         result = run(plan(server.url, 1.0, 1.0, load=ClosedLoop(8, 1.0), warm_up_s=0.1, timeout_s=120.0))
     assert result.mode == "closed"
@@ -215,7 +215,7 @@ def test_cancelled_requests_do_not_count_as_failures() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 0
 
 
-def test_a_client_of_a_closed_loop_sends_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_of_a_closed_loop_does_not_pause_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transduce.loadtest.runner.AFTER_FAILURE_S", 120.0)
     with SteadyServer(service_ms=0.0, answers="never") as server:
         workload = dataclasses.replace(built_in("short"), disconnect_share=1.0, disconnect_within_s=0.01)
@@ -234,7 +234,7 @@ def test_a_phase_of_the_server_that_a_response_lacks_took_no_time() -> None:
 
 
 def test_every_phase_sends_its_requests() -> None:
-    """In the second phase 100 requests are due within 0.1 s and need 0.2 s.
+    """In the second phase, 100 requests are due within 0.1 s, and the server needs 0.2 s for them.
 
     A response within 40 ms of its due time comes in the first 0.14 s of the phase. At most 71 responses can come then.
     """
@@ -251,7 +251,7 @@ def test_every_phase_sends_its_requests() -> None:
     assert during <= 0.71
 
 
-def test_runs_with_their_own_seeds_and_their_median() -> None:
+def test_repeated_runs_have_different_seeds_and_one_summary() -> None:
     with SteadyServer(service_ms=1.0) as server:
         runs = repeat(plan(server.url, 200.0, 0.2, warm_up_s=0.1), 3)
     assert [one.seed for one in runs] == [1, 1001, 2001]
@@ -261,8 +261,8 @@ def test_runs_with_their_own_seeds_and_their_median() -> None:
     assert min(medians) <= latency_of_all(runs)["p50"] <= max(medians)
 
 
-def test_a_server_without_keep_alive_behind_a_proxy() -> None:
-    """HTTP/1.0: every response ends with its connection and has no length. Server-Timing has two lines."""
+def test_responses_of_a_server_without_keep_alive_are_read() -> None:
+    """HTTP/1.0: a response has no length, and ends with its connection. A proxy adds a second Server-Timing line."""
 
     def serve(listener: socket.socket) -> None:
         while True:
@@ -308,7 +308,7 @@ def test_server_timing_is_parsed(header: str, phases: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("body", "models"), [('{"models": [{"name": "a"}]}', [{"name": "a"}]), ('["a"]', None), ("a", None)]
 )
-def test_models_are_those_of_an_object_that_lists_them(
+def test_models_are_read_from_an_object_only(
     body: str, models: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(httpx, "get", lambda *_args, **_options: httpx.Response(200, text=body))

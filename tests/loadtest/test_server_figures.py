@@ -1,4 +1,4 @@
-"""What the tester asks the server itself: its counters, after a restart too, and its models, over HTTPS too."""
+"""What the tester asks the server itself: its counters, even if it has restarted, and its models, even over HTTPS."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_counters_without_an_earlier_scrape_are_left_out(monkeypatch: pytest.Mon
     assert difference(before, after, 1.0) is None
 
 
-def test_a_restart_leaves_only_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_restart_only_the_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (
         dataclasses.replace(one, cpu_s=cpu_s, pss_mb=100.0)
         for one, cpu_s in zip(snapshots(monkeypatch, FIRST, RESTARTED), (9.0, 1.0), strict=True)
@@ -89,10 +89,10 @@ def test_the_reports_say_that_the_server_has_restarted(
     assert "decode steps total 10, rows per step 3.4" in page.read_text("utf-8")
 
 
-def test_a_private_certificate_is_that_of_ssl_cert_file(
+def test_a_private_certificate_is_accepted_if_ssl_cert_file_names_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A proxy of the environment is ignored."""
+    """A proxy that the environment names is ignored."""
     certificate, key = make_certificate(tmp_path)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)

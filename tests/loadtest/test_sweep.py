@@ -29,7 +29,7 @@ def plan(url: str = "http://127.0.0.1:1", **more: Any) -> RunPlan:
 
 
 class SimulatedServer:
-    """Simulated runs that are in time up to a capacity. lag_s: the tester's lag in each of its first runs."""
+    """Simulated runs, with responses in time up to a capacity. lag_s: the tester's lag in each of the first runs."""
 
     def __init__(self, capacity: float, lag_s: tuple[float, ...] = ()) -> None:
         self.capacity = capacity
@@ -56,7 +56,7 @@ class SimulatedServer:
 
 @pytest.mark.parametrize("first_rate", [None, 3.0, 100.0, 900.0])
 @pytest.mark.parametrize("precision", [0.02, 0.1])
-def test_the_search_converges(first_rate: float | None, precision: float) -> None:
+def test_the_highest_rate_is_found_and_confirmed(first_rate: float | None, precision: float) -> None:
     simulated = SimulatedServer(100.0)
     settings = dataclasses.replace(SETTINGS, first_rate=first_rate, precision=precision, max_runs=60)
     found = sweep(plan(), settings, run_one=simulated.run)
@@ -66,7 +66,7 @@ def test_the_search_converges(first_rate: float | None, precision: float) -> Non
     assert sum(point.rate == found.max_rate for point in found.points) == 3
 
 
-def test_a_server_that_never_meets_the_objective() -> None:
+def test_a_server_that_never_meets_the_objective_has_no_highest_rate() -> None:
     found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=SimulatedServer(0.001).run)
     assert found.max_rate is None
     assert len(found.points) > 5
@@ -112,7 +112,7 @@ def test_a_late_run_does_not_count_in_the_confirmation() -> None:
 
 @pytest.mark.parametrize("lag_s", [(), (0.0,) * 9 + (0.5, 0.0)])
 def test_a_sweep_has_at_most_max_runs(lag_s: tuple[float, ...]) -> None:
-    """At this precision bisection would take more runs. A late run leaves one confirmation too few."""
+    """At this precision, bisection would take more runs. A late run leaves one run too few for the confirmation."""
     settings = dataclasses.replace(SETTINGS, precision=1e-6, max_runs=11)
     found = sweep(plan(), settings, run_one=SimulatedServer(100.0, lag_s).run)
     assert len(found.points) == 11
@@ -161,7 +161,7 @@ def test_the_capacity_of_a_server_is_found() -> None:
 
 
 def test_a_sweep_runs_each_rate_with_a_seed_of_its_own() -> None:
-    """Every response takes at least 10 ms, so on any machine no rate meets an objective of 5 ms."""
+    """Every response takes at least 10 ms, so no rate meets an objective of 5 ms on any machine."""
     settings = SweepSettings(duration_s=0.3, kind="constant", saturation_s=0.5, num_clients=4)
     with SteadyServer(service_ms=10.0) as server:
         one = plan(server.url, warm_up_s=0.0, max_lag_s=600.0, timeout_s=120.0, slos=(Slo.parse("p99=5ms"),))

@@ -1,4 +1,4 @@
-"""The texts of thresholds and failures: none of them shows a missed value as one that meets the requirement."""
+"""The texts of thresholds and failures: rounding never makes a missed value look like a value that is enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLO = Slo.parse("p99=500ms")
     [(19.46, 19.5, "19.46"), (19.4999, 19.5, "19.4999"), (19.55, 19.5, "19.6"), (20.04, 20.04, "20.04")],
 )
 @pytest.mark.parametrize("is_sweep", [False, True])
-def test_a_rate_is_printed_as_met_or_missed_as_it_is(
+def test_rounding_never_makes_a_missed_rate_look_met(
     rate: float, needed: float, text: str, is_sweep: bool
 ) -> None:
     sweep = SweepResult([str(SLO)], rate, None, [], []) if is_sweep else None
@@ -41,12 +41,12 @@ def test_a_sweep_without_a_rate_has_none() -> None:
         ([(98996, 100000)], "98.996 %"),
         ([(98999999, 100000000)], "98.999999 %"),
         ([(99, 100)], "99.00 %"),
-        ([(985, 1000), (999, 1000)], "98.50 %"),  # one of two runs meets it: not more than half
+        ([(985, 1000), (999, 1000)], "98.50 %"),  # only one of two runs meets the objective
         ([(985, 1000), (999, 1000), (993, 1000)], "99.30 %"),
         ([(0, 0)], "0.00 %"),
     ],
 )
-def test_an_objectives_share_is_printed_as_met_or_missed_as_it_is(
+def test_rounding_never_makes_a_missed_objectives_share_look_met(
     numbers: list[tuple[int, int]], text: str
 ) -> None:
     runs = [cast(RunResult, Mock(attained=[SLO.judge(*each)])) for each in numbers]
@@ -58,7 +58,7 @@ def test_an_objectives_share_is_printed_as_met_or_missed_as_it_is(
     ("num_ok", "min_ok", "text"),
     [(9896, 0.99, "98.96%, 99 % are needed"), (9000, 0.99, "90.0%, 99 % are needed"), (0, 0.0, "0.0%")],
 )
-def test_the_share_of_a_failure_is_less_than_needed(num_ok: int, min_ok: float, text: str) -> None:
+def test_rounding_never_makes_a_failures_share_look_enough(num_ok: int, min_ok: float, text: str) -> None:
     outcomes = {"ok": num_ok, "http_503": 10_000 - num_ok}
     run = Mock(outcomes=outcomes, num_judged=10_000, error_examples={})
     failure = find_failure([cast(RunResult, run)], min_ok)

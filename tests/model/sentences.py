@@ -1,4 +1,4 @@
-"""Generated sentences, enough to train a tiny vocabulary."""
+"""Generated pairs of sentences, enough to train a tokenizer with a tiny vocabulary."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def pairs() -> list[Pair]:
 
 
 def write_tokenizer(path: Path, *, vocab_size: int = 400) -> Path:
-    """Train a tiny vocabulary on `pairs` and write it to `path`."""
+    """Train a tokenizer on `pairs` and write it to `path`. Returns the path."""
     train_tokenizer(pairs(), path, vocab_size=vocab_size, character_coverage=1.0)
     return path
 
 
 def write_tsv(path: Path, chosen: list[Pair]) -> Path:
-    """Write pairs with their domains."""
+    """Write pairs with their domains as three columns. Returns the path."""
     path.write_text("".join(f"{pair.domain}\t{pair.source}\t{pair.target}\n" for pair in chosen), "utf-8")
     return path

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.training
 
 @pytest.fixture
 def run(tmp_path: Path, tokenizer_path: Path) -> Path:
-    """A run with two checkpoints, of the weights 2 and 6."""
+    """A run with two checkpoints. All weights are 2 in the first, and 6 in the second."""
     for step, value in ((1, 2.0), (2, 6.0)):
         write(tmp_path / "run" / f"step-{step}", value, tokenizer_path)
     return tmp_path / "run"
@@ -56,13 +56,13 @@ def test_a_new_an_empty_and_an_averaged_folder_are_written(run: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["folder", "file", "run", "full", "noted", "bundle"])
-def test_what_is_no_checkpoint_is_left_as_it_is(
+def test_an_output_that_is_no_checkpoint_or_has_other_files_is_left_as_it_is(
     name: str, run: Path, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("precious", "utf-8")
     (tmp_path / "file").touch()
-    write(tmp_path / "full", 1.0, tokenizer_path)  # a run whose folder has the files of a checkpoint, too
+    write(tmp_path / "full", 1.0, tokenizer_path)  # a checkpoint that is also the folder of a run
     write(tmp_path / "full" / "step-3", 1.0, tokenizer_path)
     write(tmp_path / "noted", 1.0, tokenizer_path)
     (tmp_path / "noted" / "notes.txt").write_text("precious", "utf-8")
@@ -76,7 +76,7 @@ def test_what_is_no_checkpoint_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_the_current_folder_and_its_parent_are_no_output(
+def test_the_current_folder_and_its_parent_are_refused_as_output(
     name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_the_folder_behind_a_link_is_written_and_the_link_stays(
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "averaged")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for _ in range(2):  # a new folder, then one to replace
+    for _ in range(2):  # first a new folder, then a folder to replace
         assert average(run, tmp_path / "link") == 0
         assert (tmp_path / "link").is_symlink()
         assert weights(tmp_path / "averaged") == [4.0, 4.0, 4.0]
@@ -99,7 +99,7 @@ def test_the_folder_behind_a_link_is_written_and_the_link_stays(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_checkpoints_of_other_tokenizers_have_no_average(run: Path, tmp_path: Path) -> None:
+def test_checkpoints_with_different_tokenizers_have_no_average(run: Path, tmp_path: Path) -> None:
     write(run / "step-2", 6.0, write_tokenizer(tmp_path / "other.spm", vocab_size=399))
     with pytest.raises(CheckpointError, match=r"step-1 and .*step-2 have different tokenizers"):
         checkpoint.average(checkpoint.step_folders(run))

@@ -1,4 +1,4 @@
-"""What a killed process leaves of its checkpoints, and what the next one makes of it."""
+"""What a killed process leaves of its checkpoints, and how the next process removes or finishes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_unfinished_folders_of_a_run_are_removed(tmp_path: Path, tokenizer_path:
         (tmp_path / name / "model.safetensors").touch()
     (tmp_path / ".lock").touch()
     checkpoint.finish_writes(tmp_path)
-    assert names(tmp_path) == [".averaged.73.tmp", ".lock", "step-3"], "`average` takes no lock: it may run"
+    assert names(tmp_path) == [".averaged.73.tmp", ".lock", "step-3"], "`average` may run: it takes no lock"
     assert checkpoint.load(tmp_path / "step-3").model["w"].item() == 3.0
 
 

@@ -1,4 +1,4 @@
-"""The training commands end to end, as a user runs them, on generated text."""
+"""The commands of training, as a user runs them, on generated text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transduce.cli import main
 
 @pytest.mark.slow
 @pytest.mark.training
-def test_from_text_to_scores(tmp_path: Path) -> None:
+def test_the_commands_lead_from_text_to_scores(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", pairs()[16:])
     too_long = Pair(300 * f"{pairs()[0].source} ", 300 * f"{pairs()[0].target} ", "")
     dev = write_tsv(tmp_path / "dev.tsv", [*pairs()[:3], too_long, *pairs()[3:16]])
@@ -113,7 +113,7 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_error_is_one_line(arguments: tuple[str, ...], message: str) -> None:
+def test_an_error_is_printed_as_one_line(arguments: tuple[str, ...], message: str) -> None:
     failed = run_transduce(*arguments)
     assert failed.returncode == 1
     assert message in failed.stderr
@@ -163,14 +163,14 @@ def test_a_number_out_of_range_is_a_wrong_command_line(
         ("--data", "dev.tsv", "--data", "dev.tsv.reversed", "--reverse-tag", ">>en<<", "--tag", ">>de<<"),
     ],
 )
-def test_evaluate_writes_no_file_twice(
+def test_evaluate_refuses_data_whose_files_would_have_the_same_name(
     data: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 1
     assert "--write needs files of different names in --data" in capsys.readouterr().err
 
 
-def test_evaluate_finds_out_before_the_work_that_it_cannot_write(
+def test_evaluate_refuses_a_folder_that_it_cannot_write_before_it_reads_the_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -181,7 +181,7 @@ def test_evaluate_finds_out_before_the_work_that_it_cannot_write(
 
 @pytest.fixture
 def right_translations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`evaluate` needs no checkpoint: its translations are the references of two pairs."""
+    """Make `evaluate` return the references of two pairs as its translations, without a checkpoint."""
     monkeypatch.setattr("model.loading.load_with_tokenizers", lambda checkpoint: (None, None, None))
     monkeypatch.setattr("model.trainer.set_num_threads", lambda number: None)
     monkeypatch.setattr("model.evaluate.encode_texts", lambda *_: [])
@@ -204,7 +204,7 @@ def test_evaluate_prints_the_scores_before_it_writes(
 
 
 @pytest.mark.usefixtures("right_translations")
-def test_the_folder_that_evaluate_runs_in_has_its_name(
+def test_data_in_the_current_folder_is_named_after_the_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "dev"

@@ -1,4 +1,4 @@
-"""Training options from a file: valid content, and a one-line error for invalid content."""
+"""Training options from a file. Invalid options and invalid files are one-line errors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_number_outside_its_range_is_refused_when_it_is_parsed(
     assert f"argument {option.partition('=')[0]}: {problem}" in capsys.readouterr().err
 
 
-def test_options_that_zero_turns_off_accept_zero(tmp_path: Path) -> None:
+def test_zero_is_accepted_by_the_options_that_it_turns_off(tmp_path: Path) -> None:
     names = (
         "max_time_s",
         "max_gradient_norm",
@@ -119,7 +119,7 @@ def test_options_that_zero_turns_off_accept_zero(tmp_path: Path) -> None:
     assert not any(getattr(args, name) for name in (*names, "strange_share", "threads"))
 
 
-def test_the_config_file_of_a_run_reproduces_its_options(tmp_path: Path) -> None:
+def test_the_config_file_of_a_run_gives_the_same_options(tmp_path: Path) -> None:
     flags = ["--data", "a.tsv", "--dev", "b.tsv", "--tokenizer", "t.spm", "--run", "r", "--domain", "x=0.5"]
     args = parser().parse_args([*flags, "--warmup-steps", "11", "--reverse-tag", ">>en<<"])
     write_config(tmp_path / "config.yaml", args)

@@ -33,7 +33,7 @@ from tests.model.sentences import pairs, write_tsv
 PLAIN = Filter(strange_share=0.0)
 
 
-def test_the_same_pairs_from_plain_gz_xz_and_parallel_files(tmp_path: Path) -> None:
+def test_plain_gz_xz_and_parallel_files_give_the_same_pairs(tmp_path: Path) -> None:
     plain = write_tsv(tmp_path / "home.tsv", pairs()[:20])
     (tmp_path / "home.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
     (tmp_path / "home.tsv.xz").write_bytes(lzma.compress(plain.read_bytes()))
@@ -45,7 +45,7 @@ def test_the_same_pairs_from_plain_gz_xz_and_parallel_files(tmp_path: Path) -> N
     assert list(read_data(f"{tmp_path / 'home.en'}:{tmp_path / 'home.de'}")) == expected
 
 
-def test_two_columns_take_the_files_name_as_domain(tmp_path: Path) -> None:
+def test_pairs_of_a_file_with_two_columns_have_the_files_name_as_domain(tmp_path: Path) -> None:
     (tmp_path / "news.tsv").write_text("a\tb\n", "utf-8")
     assert list(read_data(str(tmp_path / "news.tsv"))) == [Pair("a", "b", "news")]
 
@@ -56,7 +56,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
-def test_line_ends_and_byte_order_mark_of_windows_are_not_text(
+def test_carriage_returns_before_line_ends_and_the_first_byte_order_mark_are_not_text(
     compress: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     suffix = {gzip.compress: ".gz", lzma.compress: ".xz"}.get(compress, "")
@@ -70,7 +70,7 @@ def test_line_ends_and_byte_order_mark_of_windows_are_not_text(
 
 
 @pytest.mark.parametrize("content", ["only one column\n", "a\tb\tc\td\n"])
-def test_a_line_with_other_columns_is_named(tmp_path: Path, content: str) -> None:
+def test_a_line_with_a_wrong_number_of_columns_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.tsv").write_text("a\tb\n" + content, "utf-8")
     with pytest.raises(CorpusError, match=r"line 2: \d columns"):
         list(read_data(str(tmp_path / "bad.tsv")))
@@ -85,7 +85,7 @@ def test_parallel_files_of_different_length_are_refused(tmp_path: Path) -> None:
         list(read_data(str(tmp_path / "none.tsv")))
 
 
-def test_a_file_that_cannot_be_read_is_named_before_any_is_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_before_any_file_is_read(tmp_path: Path) -> None:
     good = write_tsv(tmp_path / "good.tsv", pairs()[:2])
     os.mkfifo(tmp_path / "pipe")
     for name in ("a.tsv.zst", "a.tsv.bz2"):
@@ -125,7 +125,7 @@ def test_a_compressed_file_of_no_bytes_is_broken(tmp_path: Path, suffix: str) ->
     assert list(read_data(str(tmp_path / "a.tsv"))) == []
 
 
-def test_numbers_of_lines_are_not_taken_for_domains(
+def test_line_numbers_in_the_first_of_three_columns_are_refused_as_domains(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("model.corpus.MAX_DOMAINS", 9)
@@ -165,9 +165,9 @@ LEXICON = {"river": "fluss", "tree": "baum", "sees": "sieht", "cats": "katzen"}
 
 
 @pytest.mark.parametrize("lexicon", [{}, LEXICON], ids=["shared words", "lexicon"])
-def test_unknown_characters_are_added_on_both_sides(lexicon: dict[str, str]) -> None:
+def test_the_same_unknown_characters_are_added_to_source_and_target(lexicon: dict[str, str]) -> None:
     random_numbers = random.Random(3)
-    num_most = 0
+    max_marks = 0
     for pair in pairs():
         varied = with_placeholders(pair.source, pair.target, random_numbers, lexicon)
         if varied == (pair.source, pair.target):
@@ -176,11 +176,11 @@ def test_unknown_characters_are_added_on_both_sides(lexicon: dict[str, str]) -> 
         marks = [mark for mark in STRANGE if mark in source]
         assert marks
         assert all(source.count(mark) == target.count(mark) == 1 for mark in marks)
-        num_most = max(num_most, len(marks))
-    assert num_most >= (3 if lexicon else 2)
+        max_marks = max(max_marks, len(marks))
+    assert max_marks >= (3 if lexicon else 2)
 
 
-def test_tokens_with_just_one_counterpart_are_shared() -> None:
+def test_a_token_is_shared_only_if_it_has_exactly_one_counterpart() -> None:
     source, target = (
         "The river: 3.5 km from the old tree, and the cats.",
         "3.5 km der Fluss, Baum, Katzen Katzen.",
@@ -239,8 +239,8 @@ def test_targets_are_labels_shifted_right(tokenizer: Tokenizer) -> None:
     assert batch.num_target_tokens == sum(len(batches.corpus.target(index)) for index in (0, 9, 200))
 
 
-def test_a_temperature_brings_small_domains_closer_to_the_largest(tokenizer: Tokenizer) -> None:
-    """Shares are in proportion to n^(1/T), times the weight of the domain."""
+def test_a_temperature_raises_the_shares_of_small_domains(tokenizer: Tokenizer) -> None:
+    """The share of a domain with n pairs is in proportion to its weight times n^(1/T). T: the temperature."""
     counts = np.array([10_000, 100, 1])
     assert balanced_weights(counts, 1.0).tolist() == [1, 1, 1]
     shares = counts * balanced_weights(counts, 2.0)
@@ -270,7 +270,7 @@ def test_a_weight_is_the_number_of_times_that_an_epoch_holds_a_pair(tokenizer: T
     assert by_domain["rare"] == pytest.approx(0.25, rel=0.1)
 
 
-def test_an_epoch_without_a_pair_has_no_batch(tokenizer: Tokenizer) -> None:
+def test_an_epoch_may_have_no_pair_and_then_no_batch(tokenizer: Tokenizer) -> None:
     corpus = encode_corpus(pairs()[:2], tokenizer, keep=PLAIN)
     batches = Batches(corpus, max_tokens=200, seed=1, weights={"home": 0.2})
     epochs = [batches.epoch(number) for number in range(20)]

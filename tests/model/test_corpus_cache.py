@@ -1,4 +1,4 @@
-"""A run stores its encoded corpus. An unchanged corpus is reused; otherwise it is encoded again."""
+"""A run stores its encoded corpus. A run with the same key reads it; a run with another key encodes again."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_facts_of_a_file_change_with_its_modification_time(tmp_path: Path) -
 
 
 def pairs_by_domain(folder: Path, tokenizer: Tokenizer, *options: str) -> list[dict[str, int]]:
-    """The number of training pairs and of dev pairs of each domain."""
+    """For the training corpus and then for the dev corpus: the number of pairs of each domain."""
     parser = argparse.ArgumentParser()
     add_train_arguments(parser)
     args = parser.parse_args(["--run", str(folder), "--tokenizer", str(folder / "t.spm"), *options])
@@ -111,6 +111,7 @@ def pairs_by_domain(folder: Path, tokenizer: Tokenizer, *options: str) -> list[d
 def test_files_that_are_paired_in_another_way_are_another_corpus(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
+    """`A:B` pairs line n of file A with line n of file B. Two `--data` are two files of pairs."""
     (tmp_path / "t.spm").touch()
     one, other = (write_tsv(tmp_path / name, pairs()[:8]) for name in ("one.tsv", "other.tsv"))
     dev = ("--dev", str(one))
@@ -131,7 +132,7 @@ def test_the_last_weight_of_a_domain_counts(
     assert [sum(each.values()) for each in found] == [num_pairs, num_pairs]
 
 
-def test_a_domain_to_leave_out_that_no_pair_has_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_the_error_names_a_left_out_domain_that_no_pair_has(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "t.spm").touch()
     labelled = [Pair(pair.source, pair.target, "ab"[number % 2]) for number, pair in enumerate(pairs()[:8])]
     path = str(write_tsv(tmp_path / "data.tsv", labelled))

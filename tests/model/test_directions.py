@@ -52,18 +52,18 @@ def test_tags_take_the_places_of_rare_subwords(
     assert tagged.decode(tagged.encode(text).ids[:-1]).text == text
 
 
-def test_no_text_contains_a_tag(tagged_path: Path) -> None:
+def test_a_tag_in_a_text_is_encoded_as_text(tagged_path: Path) -> None:
     tagged = Tokenizer(tagged_path)
     assert tagged.id_of(FORWARD) not in tagged.encode(f"Anna {FORWARD} sees").ids
 
 
-def test_a_tag_is_added_once(tagged_path: Path, tmp_path: Path) -> None:
+def test_a_tag_that_the_vocabulary_has_is_not_added_again(tagged_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has >>de<< already"):
         add_tags(tagged_path, tmp_path / "again.spm", (FORWARD,))
 
 
-def test_two_equal_tags_and_an_empty_one_are_errors(tokenizer_path: Path, tmp_path: Path) -> None:
-    """SentencePiece does not load a vocabulary with such subwords."""
+def test_two_equal_tags_and_an_empty_tag_are_errors(tokenizer_path: Path, tmp_path: Path) -> None:
+    """SentencePiece does not load a vocabulary with two equal subwords or an empty one."""
     with pytest.raises(ValueError, match="two tags are equal"):
         add_tags(tokenizer_path, tmp_path / "new.spm", (FORWARD, FORWARD))
     with pytest.raises(ValueError, match="a tag is empty"):
@@ -147,6 +147,7 @@ def test_a_tag_that_the_vocabulary_lacks_is_an_error(tokenizer: Tokenizer) -> No
 
 
 def test_typed_forms_keep_the_words() -> None:
+    """`as_typed` changes capitals of the source, and removes the final full stops of both sides."""
     random_numbers = random.Random(1)
     forms = [as_typed("We Are here.", "Wir sind hier.", random_numbers) for _ in range(200)]
     assert {target for _, target in forms} == {"Wir sind hier"}

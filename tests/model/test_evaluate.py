@@ -33,7 +33,7 @@ def recorded_alphas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize(
     ("options", "alphas"), [((2,), [0.6, 0.6]), ((2, "--alpha", 1.5), [1.5, 1.5]), ((1, "--alpha", 1.5), [])]
 )
-def test_the_alpha_of_the_command_is_that_of_the_beam(
+def test_the_beam_search_uses_the_alpha_of_the_command(
     options: tuple[object, ...],
     alphas: list[float],
     tokenizer: Tokenizer,

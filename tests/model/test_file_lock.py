@@ -1,4 +1,4 @@
-"""The lock of a run's output, and `transduce prepare`'s folder at the end of its run."""
+"""The lock of a run's output, and how the end of `transduce prepare` replaces the output folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_lock_file_that_the_other_run_removes_is_made_again(
     num_calls = 0
 
     def flock_late(file: IO[bytes], operation: int) -> None:
-        """The first time, the run that had the lock ends after this one has opened the file."""
+        """In the first call, the run that has the lock ends and removes the file that this run has opened."""
         nonlocal num_calls
         num_calls += 1
         if num_calls == 1:
@@ -52,7 +52,7 @@ def test_a_file_system_without_locks_is_written_without_a_lock(
 
 
 def test_a_second_run_with_the_same_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".new.lock").touch()  # of a killed run
+    (tmp_path / ".new.lock").touch()  # left by a killed run
     with ShardWriter(tmp_path / "new", pairs_per_shard=2) as writer:
         writer.write(pairs()[:1])
         with (

@@ -64,6 +64,7 @@ def test_a_lexicon_can_be_written_and_read(tmp_path: Path) -> None:
 
 
 def test_translations_by_either_side() -> None:
+    """Word pairs have no rare or unlikely entry (home), and no word that is its own translation (dashboards)."""
     entries = [Entry("house", "Haus", 9, 0.8), Entry("home", "Haus", 3, 0.3), Entry("good", "gut", 7, 0.4)]
     assert translations(entries) == {"house": "haus", "home": "haus", "good": "gut"}
     assert translations(entries, is_reversed=True) == {"haus": "house", "gut": "good"}

@@ -15,6 +15,7 @@ from model.transformer import Transformer
 
 
 def stepped(kind: str) -> tuple[Transformer, dict[str, torch.Tensor], Optimizers]:
+    """A model after one update, its parameters before the update, and its optimizers."""
     torch.manual_seed(1)
     model = Transformer(preset("tiny", 40))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -52,6 +52,15 @@ def test_the_file_behind_a_link_is_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file", "link"]
 
 
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o660])
+def test_a_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "file").chmod(mode)
+    write_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_a_pipe_is_written_directly() -> None:
     reader, writer = os.pipe()
     try:

@@ -83,12 +83,12 @@ with ProcessGroup() as group:
             raise ValueError("no such file")
     except ValueError as error:
         print(type(error).__name__, error, flush=True)
-    sys.stdin.read()
+    sys.stdin.read()  # the process stays alive: its end, too, would end the wait of the others
 """
 
 
 def environments() -> list[dict[str, str]]:
-    """What `torchrun` sets for each of two processes."""
+    """The environment variables that `torchrun` sets, for each of two processes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -166,9 +166,11 @@ def test_a_run_that_starts_from_weights_takes_its_sizes_from_them(
     train(first)
     weights = tmp_path / "first" / "step-2"
     command = arguments(tmp_path, tokenizer_path, "second", "--start-from", weights, "--max-steps", 1)
-    sizes = [argument for argument in command if argument not in ("--preset", "tiny", "--max-length", "64")]
-    train(sizes)
+    without_sizes = [
+        argument for argument in command if argument not in ("--preset", "tiny", "--max-length", "64")
+    ]
+    train(without_sizes)
     assert checkpoint.load_model(tmp_path / "second" / "step-1").config.d_ff == 96
-    wrong = run_transduce(*sizes, "--run", tmp_path / "third", "--d-ff", "64")
+    wrong = run_transduce(*without_sizes, "--run", tmp_path / "third", "--d-ff", "64")
     assert wrong.returncode != 0
     assert "d_ff is 64, the weights of" in wrong.stderr

@@ -91,8 +91,8 @@ def test_maps_name_their_subwords(model: Transformer, tokenizer: Tokenizer) -> N
     assert maps.inputs[0] == START
     assert maps.inputs[1:] == maps.outputs[:-1]
     assert maps.outputs[-1] == END
-    own = maps_of(model, tokenizer, SOURCE)
-    assert own.cross.shape[2:] == (len(own.outputs), len(own.source))
+    translated = maps_of(model, tokenizer, SOURCE)
+    assert translated.cross.shape[2:] == (len(translated.outputs), len(translated.source))
     with pytest.raises(ValueError, match="positions end at"):
         maps_of(model, tokenizer, SOURCE * 100, TARGET)
 
@@ -161,7 +161,7 @@ def test_curves_are_read_by_column(tmp_path: Path) -> None:
             read_curves(tmp_path / name)
 
 
-def test_bleu_is_grouped_by_words_of_the_source() -> None:
+def test_bleu_is_grouped_by_the_number_of_source_words() -> None:
     sources = ["one", "one two three", "one two three four", " ".join(["word"] * 9)]
     references = ["eins", "eins zwei drei vier", "eins zwei drei vier fünf", "Wort " * 9]
     translations = [

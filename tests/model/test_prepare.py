@@ -44,7 +44,7 @@ RULES = Rules("en", "de")
         ("The house", "Старый дом", Reason.SCRIPT),
     ],
 )
-def test_rules(source: str, target: str, reason: Reason | None) -> None:
+def test_the_reason_that_drops_a_pair(source: str, target: str, reason: Reason | None) -> None:
     assert RULES.reason_against(source, target) == reason
 
 
@@ -72,7 +72,7 @@ def test_scripts_of_other_languages() -> None:
     assert Rules("en", "ru").reason_against("The house", "Das Haus") is Reason.SCRIPT
     assert Rules("en", "zh").reason_against("The old house", "老房子") is None
     assert Rules("en", "ja").reason_against("The old house", "古い家です") is None
-    assert Rules("en", "ckb").reason_against("The old house", "خانووە کۆنەکە") is None, "not in the table"
+    assert Rules("en", "ckb").reason_against("The old house", "خانووە کۆنەکە") is None, "the table lacks ckb"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_scripts_of_india(language: str, text: str) -> None:
     assert Rules("en", language).reason_against("The old house", "Das alte Haus") is Reason.SCRIPT
 
 
-def test_seen_hashes_are_those_of_a_set() -> None:
+def test_seen_hashes_equal_a_set() -> None:
     random_numbers = random.Random(4)
     seen, expected = SeenHashes(), set[int]()
     for _ in range(60):
@@ -103,42 +103,42 @@ def test_seen_hashes_are_those_of_a_set() -> None:
     assert seen.contains(probes).tolist() == [number in expected for number in range(600)]
 
 
-def run(chosen: list[Pair], **options: Any) -> tuple[list[Pair], Report]:
+def run(all_pairs: list[Pair], **options: Any) -> tuple[list[Pair], Report]:
     report = Report()
     rules = options.pop("rules", Rules("en", "de", ignored=frozenset({Reason.LANGUAGE})))
-    return list(prepare(chosen, Preparation(rules, **options), report)), report
+    return list(prepare(all_pairs, Preparation(rules, **options), report)), report
 
 
 def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = [
+    all_pairs = [
         *pairs()[:40],
         *pairs()[:30],
         Pair("ANNA SEES THE RIVER TODAY", "anna sieht heute den fluss", "b"),
     ]
-    random.Random(2).shuffle(chosen)
-    expected, report = run(chosen)
+    random.Random(2).shuffle(all_pairs)
+    expected, report = run(all_pairs)
     assert len(expected) == 40
     assert report.num_dropped_for(Reason.DUPLICATE) == 30
     assert report.num_dropped_for(Reason.NEAR_DUPLICATE) == 1
     monkeypatch.setattr(prepare_module, "BLOCK_PAIRS", 7)
-    again, other = run(chosen)
+    again, other = run(all_pairs)
     assert again == expected
     assert other.to_json()["domains"] == report.to_json()["domains"]
 
 
 @pytest.mark.seconds
 def test_sentences_of_other_languages_are_dropped() -> None:
-    chosen = [
+    all_pairs = [
         Pair("The children are playing in the garden.", "Die Kinder spielen im Garten.", "a"),
         Pair("The weather will be nice again tomorrow.", "The sky is going to be clear by then.", "a"),
         Pair("Le temps sera de nouveau beau demain matin.", "Das Wetter wird morgen früh wieder schön.", "a"),
         Pair("Buenos Aires", "Hauptstadt", "a"),
     ]
-    kept, report = run(chosen, rules=RULES)
-    assert kept == [chosen[0], chosen[3]]
+    kept, report = run(all_pairs, rules=RULES)
+    assert kept == [all_pairs[0], all_pairs[3]]
     assert report.num_dropped_for(Reason.LANGUAGE) == 2
     assert not report.notes
-    _, unchecked = run(chosen, rules=Rules("en", "tlh"))
+    _, unchecked = run(all_pairs, rules=Rules("en", "tlh"))
     assert unchecked.notes == [
         "the detector does not know tlh: its column is not checked for other languages"
     ]
@@ -146,11 +146,11 @@ def test_sentences_of_other_languages_are_dropped() -> None:
 
 @pytest.mark.seconds
 def test_text_that_was_decoded_wrongly_is_dropped_before_it_is_normalised() -> None:
-    chosen = [Pair("The road is long.", "Die Stra\u00c3\u009fe ist lang.", "a"), *pairs()[:3]]
-    kept, report = run(chosen)
-    assert kept == chosen[1:]
+    all_pairs = [Pair("The road is long.", "Die Stra\u00c3\u009fe ist lang.", "a"), *pairs()[:3]]
+    kept, report = run(all_pairs)
+    assert kept == all_pairs[1:]
     assert report.num_dropped_for(Reason.BROKEN) == 1
-    assert len(run(chosen, rules=Rules("en", "de", ignored=frozenset({Reason.BROKEN})))[0]) == 4
+    assert len(run(all_pairs, rules=Rules("en", "de", ignored=frozenset({Reason.BROKEN})))[0]) == 4
 
 
 @pytest.mark.seconds
@@ -161,33 +161,33 @@ def test_a_language_with_a_code_of_its_own_in_the_detector_is_not_another_langua
     assert run([pair], rules=Rules("en", "yue"))[0] == [pair]
 
 
-def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
-    chosen = [Pair(p.source, p.target, ("often", "rare", "never")[i % 3]) for i, p in enumerate(pairs())]
+def test_weights_sample_a_domain_and_the_seed_decides_which_pairs() -> None:
+    all_pairs = [Pair(p.source, p.target, ("often", "rare", "never")[i % 3]) for i, p in enumerate(pairs())]
     weights = {"often": 2.5, "rare": 0.25, "never": 0.0}
-    kept, report = run(chosen, weights=weights, seed=3)
+    kept, report = run(all_pairs, weights=weights, seed=3)
     counts = Counter(pair.domain for pair in kept)
     assert 2.3 < counts["often"] / 86 < 2.7
     assert 0.1 < counts["rare"] / 85 < 0.4
     assert counts["never"] == 0
     assert report.written == counts
     assert report.num_dropped_for(Reason.DOMAIN) == 85
-    assert run(chosen, weights=weights, seed=3)[0] == kept
-    assert run(chosen, weights=weights, seed=4)[0] != kept
+    assert run(all_pairs, weights=weights, seed=3)[0] == kept
+    assert run(all_pairs, weights=weights, seed=4)[0] != kept
     # Whether a weight keeps a pair does not depend on earlier pairs.
-    assert [p for p in kept if p in chosen[90:]] == run(chosen[90:], weights=weights, seed=3)[0]
+    assert [p for p in kept if p in all_pairs[90:]] == run(all_pairs[90:], weights=weights, seed=3)[0]
     with pytest.raises(CorpusError, match="no pair has the domain offten; the pairs have never, often, rare"):
-        run(chosen, weights={"offten": 2.0})
+        run(all_pairs, weights={"offten": 2.0})
 
 
 @pytest.mark.parametrize("other", ["Anna sees the river today.", "ANNA sees the river today!"])
-def test_a_pair_that_its_domain_leaves_out_stays_in_another_domain(other: str) -> None:
-    """Also if the two differ in case and marks, and whichever is read first."""
+def test_a_pair_that_sampling_drops_from_one_domain_stays_in_another(other: str) -> None:
+    """This holds even if the two pairs differ in case and marks, and whichever pair is read first."""
     rare = [Pair(pair.source, pair.target, "rare") for pair in pairs()[:40]]
     often = [Pair(pair.source, pair.target, "often") for pair in pairs()[:40]]
     often[0] = Pair(other, often[0].target, "often")
-    for chosen in ([*rare, *often], [*often, *rare]):
+    for all_pairs in ([*rare, *often], [*often, *rare]):
         for seed in range(1, 6):
-            kept, report = run(chosen, weights={"rare": 0.1}, seed=seed)
+            kept, report = run(all_pairs, weights={"rare": 0.1}, seed=seed)
             assert {pair.target for pair in kept} == {pair.target for pair in often}
             assert len(kept) == len(often)
             assert report.written == Counter(pair.domain for pair in kept)
@@ -197,10 +197,10 @@ def test_a_pair_that_its_domain_leaves_out_stays_in_another_domain(other: str) -
 
 def test_near_duplicates_are_left_out_together() -> None:
     """So their number does not change how many pairs of a domain are written."""
-    chosen = [
+    all_pairs = [
         Pair(f"{pair.source}{mark}", pair.target, "rare") for pair in pairs() for mark in ("", "!", "?")
     ]
-    kept, report = run(chosen, weights={"rare": 0.25})
+    kept, report = run(all_pairs, weights={"rare": 0.25})
     assert 0.15 < len(kept) / len(pairs()) < 0.35
     assert report.num_dropped_for(Reason.NEAR_DUPLICATE) == 2 * len(kept)
 
@@ -218,9 +218,9 @@ def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
     test_set.write_text(
         "domain\tANNA sees the river today\t-\nKein Satz hier.\tniemand sieht heute 42 Katzen!\n", "utf-8"
     )
-    chosen = pairs()
-    kept, report = run(chosen, excluded=excluded_hashes([test_set]))
-    dropped = [pair for pair in chosen if pair not in kept]
+    all_pairs = pairs()
+    kept, report = run(all_pairs, excluded=excluded_hashes([test_set]))
+    dropped = [pair for pair in all_pairs if pair not in kept]
     assert [pair.source for pair in dropped] == ["Anna sees the river today.", "nobody sees 42 cats today."]
     assert report.num_dropped_for(Reason.EXCLUDED) == 2
     test_set.write_text("a\tb\tc\td\n", "utf-8")

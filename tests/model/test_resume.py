@@ -80,7 +80,7 @@ def whole(
 
 
 @pytest.mark.parametrize("step", [2, 3, 4, 6])
-def test_an_interrupted_and_resumed_run_is_as_an_uninterrupted_one(
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, whole: Path, limit: dict[str, Any], step: int
 ) -> None:
     parts = tmp_path / "parts"
@@ -150,9 +150,10 @@ def test_a_row_whose_checkpoint_was_not_written_is_written_once(
     assert [row["step"] for row in rows_of(tmp_path)] == ["3.0", "6.0"]
 
 
-def test_a_checkpoint_of_an_older_version_has_no_window(
+def test_a_checkpoint_without_a_window_can_be_resumed(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
+    """The window holds the sums for the next row of the log. Older versions did not store it."""
     train(trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=3))
     file = tmp_path / "step-3" / checkpoint.STATE
     state = json.loads(file.read_text("utf-8"))
@@ -165,7 +166,7 @@ def test_a_checkpoint_of_an_older_version_has_no_window(
 
 
 @pytest.mark.parametrize("content", ["{\n", "[1]", "{}", '{"dev_loss": []}', '{"dev_loss": "low"}', "\xff"])
-def test_the_best_of_checkpoints_with_a_damaged_state_names_the_file(tmp_path: Path, content: str) -> None:
+def test_the_error_of_best_folders_names_a_damaged_state_file(tmp_path: Path, content: str) -> None:
     file = tmp_path / "step-3" / checkpoint.STATE
     file.parent.mkdir()
     file.write_bytes(content.encode("latin-1"))

@@ -8,8 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from model.run_figures import FigureError, curves_picture, read_curves
-from model.training_log import draw
+from model.run_figures import FigureError, curves_picture, draw, read_curves
 
 LOG = """step,train_loss,dev_loss,dev_bleu,elapsed_s{}
 10,5.0,4.5,{},60{}
@@ -19,7 +18,7 @@ LOG = """step,train_loss,dev_loss,dev_bleu,elapsed_s{}
 
 @pytest.mark.parametrize("scores", [("", ""), ("1.5", "3.5")], ids=["losses", "losses and BLEU"])
 def test_the_picture_of_a_run_has_the_curves_of_all_pairs(tmp_path: Path, scores: tuple[str, str]) -> None:
-    """Those of single domains, of which there may be many, are left out."""
+    """The curves of single domains are left out, because there may be many domains."""
     first, second = scores
     (tmp_path / "all.csv").write_text(LOG.format("", first, "", second, ""), "utf-8")
     log = tmp_path / "train.csv"
@@ -29,7 +28,7 @@ def test_the_picture_of_a_run_has_the_curves_of_all_pairs(tmp_path: Path, scores
     assert (tmp_path / "curve.png").read_bytes() == expected
 
 
-def test_drawing_leaves_the_backend_of_matplotlib(tmp_path: Path) -> None:
+def test_drawing_does_not_change_the_backend_of_matplotlib(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(LOG.format("", "", "", "", ""), "utf-8")
     mpl.use("svg")
     try:
@@ -39,8 +38,8 @@ def test_drawing_leaves_the_backend_of_matplotlib(tmp_path: Path) -> None:
         mpl.use("agg")
 
 
-def test_a_field_beyond_the_limit_of_csv_is_one_error(tmp_path: Path) -> None:
-    """csv.Error is no ValueError."""
+def test_a_field_larger_than_the_limit_of_csv_is_a_figure_error(tmp_path: Path) -> None:
+    """The error is a csv.Error, which is no ValueError."""
     file = tmp_path / "train.csv"
     file.write_text(f"step,loss\n1,{'2' * (csv.field_size_limit() + 1)}\n", "utf-8")
     with pytest.raises(FigureError, match=r"no training log.*field larger than field limit"):

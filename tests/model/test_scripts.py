@@ -18,7 +18,7 @@ from model.scripts import _BLOCKS, _CODES, is_in_script, script_of
         ("hi-latn", "Latin"),
         ("sr-Cyrl", "Cyrillic"),
         ("zh-Hant-TW", "Chinese"),
-        ("sl-1994", "Latin"),  # four digits are a variant
+        ("sl-1994", "Latin"),  # four digits name a variant, not a script
         ("ff-Adlm", None),
         ("de-Dsrt", None),
         ("sr", None),

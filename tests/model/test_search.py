@@ -100,9 +100,9 @@ def test_length_penalties_by_hand() -> None:
     assert length_penalty(9, 0.0, "wu") == length_penalty(9, 0.0, "power") == 1.0
 
 
-# With seed 50, one hypothesis ends with the token after the limit and another one does not.
+# With seed 50, the token after the length limit is the end token for one hypothesis, and not for another one.
 @pytest.mark.parametrize("seed", [*range(12), 50])
-def test_it_equals_the_reference_search_over_whole_prefixes(seed: int) -> None:
+def test_beam_search_equals_the_reference_search_over_whole_prefixes(seed: int) -> None:
     beam_size, longest = 2 + seed % 4, 2 + seed % 5
     model = random_model(12, seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The SSRU equals its formula, sees no later position, and keeps its kind in a checkpoint."""
+"""The SSRU equals its formula and sees no later position. A checkpoint keeps the kind of decoder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ids(batch: int, length: int) -> Tensor:
     return torch.randint(4, VOCAB_SIZE, (batch, length))
 
 
-def test_equals_the_formula_step_by_step() -> None:
+def test_the_ssru_equals_the_formula_step_by_step() -> None:
     """Kim et al. 2019, section 3.1, in numpy and float64."""
     torch.manual_seed(1)
     block = SSRU(8).double()
@@ -88,7 +88,7 @@ def test_gates_near_1_keep_their_precision_in_bf16() -> None:
     assert found[0, -1, 0].item() == pytest.approx(expected, rel=0.01)
 
 
-def test_a_checkpoint_keeps_the_kind(tmp_path: Path, tokenizer_path: Path) -> None:
+def test_a_checkpoint_keeps_the_kind_of_decoder(tmp_path: Path, tokenizer_path: Path) -> None:
     model = model_of()
     path = tmp_path / "checkpoint"
     save(path, Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}), tokenizer_path)
@@ -98,13 +98,13 @@ def test_a_checkpoint_keeps_the_kind(tmp_path: Path, tokenizer_path: Path) -> No
     torch.testing.assert_close(loaded(source, target), model(source, target))
 
 
-def test_a_checkpoint_without_the_field_has_self_attention() -> None:
+def test_a_config_without_the_field_decoder_has_self_attention() -> None:
     fields = preset("tiny", VOCAB_SIZE).to_json()
     del fields["decoder"]
     assert ModelConfig.from_json(fields).decoder == "attention"
 
 
-def test_an_unknown_kind_is_an_error() -> None:
+def test_an_unknown_kind_of_decoder_is_an_error() -> None:
     with pytest.raises(ConfigError, match="decoder is 'lstm': one of attention, ssru is needed"):
         preset("tiny", VOCAB_SIZE, decoder="lstm")
 
@@ -120,7 +120,7 @@ def test_maps_have_no_self_attention_of_the_decoder() -> None:
         attention_picture(maps, "decoder")
 
 
-def test_start_from_weights_of_the_other_kind_is_an_error(tmp_path: Path, tokenizer_path: Path) -> None:
+def test_a_start_from_weights_of_another_decoder_is_an_error(tmp_path: Path, tokenizer_path: Path) -> None:
     model = model_of()
     path = tmp_path / "checkpoint"
     save(path, Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}), tokenizer_path)

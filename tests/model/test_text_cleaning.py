@@ -23,7 +23,7 @@ def test_normalise(text: str, expected: str) -> None:
     assert normalise(expected) == expected
 
 
-def test_keys_ignore_case_and_marks_but_no_letters() -> None:
+def test_keys_ignore_case_and_punctuation_but_no_letters() -> None:
     assert letters_key("Grüße, an ALLE!") == letters_key("grüsse an alle")
     assert letters_key("कि") != letters_key("की")
     assert near_key("Step 1 of the long tour of town") == near_key("step 9 of the long tour of town!")
@@ -97,7 +97,7 @@ WORDS = (
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 @pytest.mark.parametrize("word", WORDS)
-def test_words_are_recognised_in_both_encodings(word: str, encoding: str) -> None:
+def test_words_that_were_decoded_with_either_wrong_encoding_are_recognised(word: str, encoding: str) -> None:
     """Bytes without a character in Windows-1252 are read as the control characters of Latin-1, as in a browser."""
     parts = (bytes([byte]) for byte in word.encode())
     text = "".join(part.decode(encoding, "ignore") or part.decode("latin-1") for part in parts)

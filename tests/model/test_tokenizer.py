@@ -131,11 +131,11 @@ def test_a_vocabulary_is_learnt_from_a_sample_of_a_large_text(
     train = sentencepiece.SentencePieceTrainer.train
     texts: list[str] = []
 
-    def counted(*, sentence_iterator: Iterator[str], **options: Any) -> None:
+    def record(*, sentence_iterator: Iterator[str], **options: Any) -> None:
         texts.extend(sentence_iterator)
         train(sentence_iterator=iter(texts), **options)
 
-    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", counted)
+    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", record)
     monkeypatch.setattr("model.tokenizer_training.MAX_PAIRS", 200)
     ordered = [*pairs(), *(Pair("qqq zzz qqq", "zzz qqq zzz", "second") for _ in pairs())]
     train_tokenizer(ordered, tmp_path / "new.spm", vocab_size=400, character_coverage=1.0)

@@ -1,4 +1,4 @@
-"""The errors of `transduce train` for text of which no pair is left."""
+"""The errors of `transduce train` when no sentence pair is left to train on or to evaluate with."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_error_names_the_option_and_why_no_pair_is_left(tmp_path: Path, toke
             made(tmp_path, tokenizer, "--data", train, "--dev", dev, "--domain", "chat=0")
 
 
-def test_a_domain_of_which_no_pair_is_left_is_not_one_that_no_pair_has(
+def test_a_domain_without_a_pair_left_has_another_error_than_an_unknown_domain(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     """The message is the same if the corpus is read from the run's folder."""

@@ -251,8 +251,8 @@ def test_the_rate_falls_with_the_time_that_is_left(
     trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, max_time_s=1000.0, cooldown_s=1000.0)
     trainer.elapsed_s = 750.0
     trainer.update(trainer.batches.since(Position()), Window())
-    whole = learning_rate(1, d_model=trainer.model.config.d_model, warmup_steps=10)
-    assert trainer.rate == pytest.approx(0.25 * whole)
+    without_cooldown = learning_rate(1, d_model=trainer.model.config.d_model, warmup_steps=10)
+    assert trainer.rate == pytest.approx(0.25 * without_cooldown)
 
 
 @pytest.mark.parametrize("kinds", [("muon", "adam"), ("adam", "muon")])
@@ -269,7 +269,7 @@ def test_resume_with_another_optimizer_is_refused(
     assert again.resume()
 
 
-def test_the_hours_left_end_with_the_time_of_the_run() -> None:
+def test_the_hours_left_do_not_exceed_the_time_limit_of_the_run() -> None:
     row = {"step": 10, "elapsed_s": 60.0, "train_loss": 2.0, "dev_loss": 2.0, "target_tokens_per_s": 1000.0}
     assert progress_line(row, TrainingOptions(max_steps=1_000_000)).endswith(" 1666.7 h left")
     assert progress_line(row, TrainingOptions(max_steps=1_000_000, max_time_s=3660.0)).endswith(" 1.0 h left")
@@ -332,7 +332,9 @@ def test_folders_with_other_names_are_no_checkpoints_of_a_run(tmp_path: Path) ->
     assert [path.name for path in checkpoint.step_folders(tmp_path)] == ["step-9", "step-10"]
 
 
-def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:
+def test_the_average_is_the_mean_and_the_best_have_the_lowest_dev_loss(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
     for number, value in enumerate((2.0, 6.0, 1.0), 1):
         saved = Saved(
             {"w": torch.full((3,), value)}, {"model": {}}, {"rng": torch.zeros(1)}, {"dev_loss": value}
@@ -350,7 +352,7 @@ def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:
     ]
 
 
-def test_checkpoints_of_other_weights_have_no_average(tmp_path: Path, tokenizer_path: Path) -> None:
+def test_checkpoints_with_different_weights_have_no_average(tmp_path: Path, tokenizer_path: Path) -> None:
     for number, names in enumerate((("w", "v"), ("w",), ("w", "v")), 1):
         saved = Saved({name: torch.zeros(3) for name in names}, {"model": {}}, {}, {})
         checkpoint.save(tmp_path / f"step-{number}", saved, tokenizer_path)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.training
 
 @pytest.fixture(scope="module")
 def other_tokenizer(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
-    """A vocabulary of the same size, of the same text backwards."""
+    """A vocabulary of the same size, learnt from the same text with the letters in reverse order."""
     path = tmp_path_factory.mktemp("other") / "other.spm"
     backwards = [Pair(pair.source[::-1], pair.target[::-1], "") for pair in pairs()]
     train_tokenizer(backwards, path, vocab_size=tokenizer.vocab_size, character_coverage=1.0)

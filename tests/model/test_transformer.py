@@ -60,7 +60,7 @@ def copy_layer(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
+def test_the_model_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
     model = model_of(norm=norm, activation=activation)
     config = model.config
     options: dict[str, Any] = {
@@ -98,7 +98,7 @@ def test_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
         torch.testing.assert_close(decoded, theirs_decoded, atol=1e-5, rtol=1e-5)
 
 
-def test_the_explicit_path_equals_the_fused_one_and_its_weights_sum_to_one() -> None:
+def test_explicit_attention_equals_fused_attention_and_its_weights_sum_to_1() -> None:
     torch.manual_seed(0)
     attention = MultiHeadAttention(32, 4)
     queries, memory = torch.randn(2, 5, 32), torch.randn(2, 6, 32)
@@ -120,7 +120,7 @@ def test_attention_is_equation_1_by_hand() -> None:
     torch.testing.assert_close(result[0, 0, 0], torch.tensor([10 * first, 10 * (1 - first)]))
 
 
-def test_causal_in_the_fused_kernel_is_the_causal_mask() -> None:
+def test_causal_true_in_the_fused_kernel_equals_the_causal_mask() -> None:
     torch.manual_seed(0)
     attention = MultiHeadAttention(32, 4)
     x = torch.randn(2, 6, 32)

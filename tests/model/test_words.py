@@ -41,7 +41,7 @@ def test_a_mark_continues_a_word(text: str, expected: list[str]) -> None:
 
 
 def test_no_group_is_possessive() -> None:
-    """In CPython before 3.11.5, a word would take the next character with it."""
+    """In CPython before 3.11.5, a possessive group would also match the character after the word."""
     assert not re.search(r"\)[*+?]\+", word_pattern())
 
 

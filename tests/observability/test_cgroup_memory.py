@@ -37,13 +37,13 @@ def test_a_container_sees_its_own_group_at_the_root(group: Path, tmp_path: Path)
     assert CgroupMemory(group, tmp_path / "own").used_bytes() == 800
 
 
-def test_a_group_whose_name_is_not_utf_8(group: Path, tmp_path: Path) -> None:
+def test_a_group_whose_name_is_not_utf_8_is_found(group: Path, tmp_path: Path) -> None:
     group.rename(os.fsdecode(os.fsencode(group.parent) + b"/caf\xe9"))
     (tmp_path / "own").write_bytes(b"0::/system.slice/caf\xe9\n")
     assert CgroupMemory(tmp_path / "fs", tmp_path / "own").used_bytes() == 800
 
 
-def test_without_a_limit_it_is_infinite(memory: CgroupMemory, group: Path) -> None:
+def test_the_limit_is_infinite_if_its_file_says_max(memory: CgroupMemory, group: Path) -> None:
     (group / "memory.max").write_text("max\n", "ascii")
     assert memory.limit_bytes() == math.inf
 

@@ -105,7 +105,7 @@ def test_writers_that_share_a_full_pipe_cut_no_line() -> None:
         assert [line for line in read if line.startswith(name)] == own
 
 
-def test_a_write_has_whole_lines_and_only_a_single_line_exceeds_pipe_buf(
+def test_a_write_has_whole_lines_and_only_a_write_of_one_line_exceeds_pipe_buf(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = ["short", "x" * (2 * select.PIPE_BUF), *("y" * length for length in range(0, 1000, 2))]
@@ -246,7 +246,7 @@ def test_a_line_that_arrives_between_the_look_at_the_empty_queue_and_the_end_is_
         assert os.read(reader, 100) == b"last\n"
 
 
-def test_a_closed_pipe_only_drops_lines() -> None:
+def test_a_closed_pipe_drops_lines_and_raises_no_error() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
         writer.start()

@@ -117,7 +117,7 @@ def usage(model: str, num_sentences: int) -> Usage:
     return Usage(7, 8, num_sentences, Timings(0, 0, 0, 0, 0), model=ModelVersion(model, "1"))
 
 
-def test_work_is_counted_for_its_model_from_0() -> None:
+def test_work_is_counted_for_each_model_and_every_count_starts_at_0() -> None:
     metrics = Metrics()
     models = [ModelInfo("a", "1", "int8"), ModelInfo("b", "2", "fp32")]
     metrics.describe(Build("0.1.0", "avx2", "CPUExecutionProvider"), models)
@@ -157,7 +157,7 @@ def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     assert value(metrics, lookups, result="hit") == 3
 
 
-def test_an_unknown_time_is_nan() -> None:
+def test_an_unknown_drain_time_is_nan() -> None:
     metrics = Metrics()
     health = [Health(True, False, 0.0, 0, 0), Health(True, False, 0.0, 9, 90, drain_time_s=1.5)]
     metrics.readings.track_queue(lambda: health[0])

@@ -101,7 +101,7 @@ def test_alignment_does_not_change_a_steps_candidates(precision: Any, tmp_path: 
         np.testing.assert_array_equal(found.ids, ids)
 
 
-def test_the_default_is_the_second_to_last_or_only_layer() -> None:
+def test_the_default_alignment_is_of_the_second_to_last_or_the_only_layer() -> None:
     for num_layers, layer in ((1, 0), (2, 0), (3, 1), (6, 4)):
         config = preset("tiny", VOCAB_SIZE, num_decoder_layers=num_layers, num_heads=4)
         assert default_alignment(config) == Alignment(layer=layer, heads=(0, 1, 2, 3))

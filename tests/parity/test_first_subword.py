@@ -1,4 +1,4 @@
-"""No search ends before its first subword, on standard and native kernels, unless the forced target is empty."""
+"""Unless the forced target is empty, no search ends before its first subword, on standard and native kernels."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_teacher_forced_score_is_the_sum_over_steps() -> None:
         assert found == pytest.approx(total, abs=1e-4)
 
 
-def test_the_margin_of_greedy_search_is_that_of_its_closest_choice() -> None:
+def test_the_margin_of_greedy_search_is_the_smallest_gap_between_its_two_best_tokens() -> None:
     model = random_model(max_length=MAX_LENGTH)
     source, ids = sources()[1], [BOS_ID]
     gaps = []
@@ -80,9 +80,9 @@ def test_the_margin_of_greedy_search_is_that_of_its_closest_choice() -> None:
 # Steps of an invented beam of 2: the best continuations, best first, and the step's margin. Each continuation has a
 # summed log-probability, the number of the live hypothesis that it continues, and a token.
 STEPS = {
-    "the last that lives on": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.3, 0, 7), (-4.0, 1, 8)], 0.3),
-    "an end that just counts": ([(-1.0, 0, 5), (-2.0, 1, EOS_ID), (-2.1, 0, 7), (-4.0, 1, 8)], 0.1),
-    "an end that just does not": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.2, 0, EOS_ID), (-4.0, 1, 8)], 0.2),
+    "last continued, first dropped": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.3, 0, 7), (-4.0, 1, 8)], 0.3),
+    "end just within the beam": ([(-1.0, 0, 5), (-2.0, 1, EOS_ID), (-2.1, 0, 7), (-4.0, 1, 8)], 0.1),
+    "end just below the beam": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.2, 0, EOS_ID), (-4.0, 1, 8)], 0.2),
 }
 
 
@@ -91,7 +91,8 @@ def test_the_margin_of_a_step(ranked: list[tuple[float, int, int]], gap: float) 
     assert reference._gap(ranked, beam_size=2) == pytest.approx(gap)
 
 
-def test_stopping_rules() -> None:
+def test_when_a_search_is_done_by_each_stopping_rule() -> None:
+    """FIRST needs two finished hypotheses, the beam size. BOUND needs one that is as good as the best live one."""
     first, bound = (Task([], 2, 9, early_stop) for early_stop in EarlyStop)
     assert reference._is_done([-3.0, -4.0], -1.0, first)
     assert not reference._is_done([-3.0], -9.0, first)
@@ -100,7 +101,8 @@ def test_stopping_rules() -> None:
     assert not reference._is_done([], -9.0, bound)
 
 
-def test_verdicts_on_differences() -> None:
+def test_kinds_of_differences() -> None:
+    """Arguments: both scores, and the margin of the search. A gap or margin below 0.0001 is a tie."""
     assert kind_of(-2.0, -2.00005, 1.0, is_at_limit=False) == "tie"
     assert kind_of(-2.0, -2.5, 0.00005, is_at_limit=False) == "tie in the search"
     assert kind_of(-2.0, -2.5, 0.1, is_at_limit=True) == "length limit"

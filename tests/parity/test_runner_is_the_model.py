@@ -69,47 +69,53 @@ class Subject:
 
     def __init__(self, model: Transformer, bundle: Bundle) -> None:
         self._model, self._bundle = model, bundle
-        self._found: dict[str, list[Any]] = {}
+        self._results: dict[str, list[Any]] = {}
 
     def load(self, kernels: KernelChoice, num_rows: int = 16) -> LoadedRunner:
         return load_tiny_variant(self._bundle, num_rows=num_rows, kernels=kernels)
 
     def difference(self, runner: Runner, name: str, pairs: Sequence[ParityPair]) -> float:
-        """The largest difference between the runner and PyTorch. name: of the pairs, the same ones in all calls."""
-        if name not in self._found:
-            self._found[name] = one_shots_of(self._model, pairs)
-        return largest_difference(self._found[name], runner, pairs)
+        """The largest difference between the runner and PyTorch.
 
-    def searched(
+        name: the name of the pairs. PyTorch runs once for each name, so a name always stands for the same pairs.
+        """
+        if name not in self._results:
+            self._results[name] = one_shots_of(self._model, pairs)
+        return largest_difference(self._results[name], runner, pairs)
+
+    def reference_ids(
         self, sources: Sequence[Sequence[int]], options: DecodingOptions, starts: Sequence[int | None]
     ) -> list[tuple[int, ...]]:
-        """The ids of the reference search, found once a beam size. All calls have the same sources and starts."""
+        """The ids of the reference search, which runs once for each beam size.
+
+        So all calls for one subject must have the same sources and starts.
+        """
         name, limit = f"beam {options.beam_size}", options.max_target_length
-        if name not in self._found:
+        if name not in self._results:
             models = [Started(self._model, (BOS_ID, *([] if one is None else [one]))) for one in starts]
-            self._found[name] = [
+            self._results[name] = [
                 greedy_search(model, source, max_target_length=limit).ids
                 if options.beam_size == 1
                 else beam_search(model, source, beam_size=options.beam_size, max_target_length=limit)[0].ids
                 for model, source in zip(models, sources, strict=True)
             ]
-        return self._found[name]
+        return self._results[name]
 
 
 @pytest.fixture(scope="module")
 def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Subject]:
     @cache
     def subject(
-        precision: Precision, *, is_prefilled: bool = False, max_length: int = 24, **form: Any
+        precision: Precision, *, has_target_start: bool = False, max_length: int = 24, **form: Any
     ) -> Subject:
         model, folder = random_model(max_length=max_length, **form), tmp_path_factory.mktemp("variant")
-        return Subject(model, write_tiny_variant(model, precision, folder, is_prefilled=is_prefilled))
+        return Subject(model, write_tiny_variant(model, precision, folder, has_target_start=has_target_start))
 
     return subject
 
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
-def test_fp32_log_probabilities_of_rows_that_start_at_different_steps(
+def test_fp32_log_probabilities_equal_pytorchs_for_rows_that_start_at_different_steps(
     form: dict[str, Any], subject_of: Callable[..., Subject], kernels: KernelChoice
 ) -> None:
     subject = subject_of("fp32", **form)
@@ -169,7 +175,7 @@ def test_the_engine_finds_the_hypotheses_of_the_reference_search(
     subject = subject_of("fp32", decoder=decoder)
     sources = [pair.source.tolist() for pair in ragged_pairs(6, num_pairs=14)]
     options = DecodingOptions(beam_size=beam_size, max_target_length=12)
-    expected = subject.searched(sources, options, [None] * len(sources))
+    expected = subject.reference_ids(sources, options, [None] * len(sources))
     assert translate_ids(subject.load(kernels), sources, options) == expected
 
 
@@ -179,7 +185,7 @@ def test_int8_is_close_with_ssrus(subject_of: Callable[..., Subject], kernels: K
 
 
 def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: KernelChoice) -> None:
-    """ReLU sets every hidden value to zero, so a row's largest magnitude, by which it is divided, is 0."""
+    """ReLU sets every hidden value to zero. A row is divided by its largest magnitude, which is then 0."""
     model = random_model(max_length=24)
     with torch.no_grad():
         for layer in [*model.encoder, *model.decoder]:
@@ -209,10 +215,10 @@ def test_more_pairs_than_rows_are_compared_in_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_rows_with_start_tokens_of_their_own(
+def test_rows_with_their_own_start_tokens_equal_pytorchs(
     precision: Precision, subject_of: Callable[..., Subject], kernels: KernelChoice
 ) -> None:
-    subject = subject_of(precision, norm="pre", is_prefilled=True)
+    subject = subject_of(precision, norm="pre", has_target_start=True)
     starts = [VOCAB_SIZE - 1 - number for number in range(9)]
     pairs = [
         replace(pair, start_id=start)
@@ -224,22 +230,22 @@ def test_rows_with_start_tokens_of_their_own(
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_searches_with_start_tokens_of_their_own(
+def test_searches_with_their_own_start_tokens_equal_the_reference_search(
     beam_size: int, subject_of: Callable[..., Subject], kernels: KernelChoice
 ) -> None:
     """Sentences wait for rows, so they are encoded while others are decoded."""
-    subject = subject_of("fp32", is_prefilled=True)
+    subject = subject_of("fp32", has_target_start=True)
     sources = [tuple(pair.source.tolist()) for pair in ragged_pairs(5, num_pairs=12)]
     starts = [VOCAB_SIZE - 1 - number % 3 for number in range(12)]
     options = DecodingOptions(beam_size=beam_size, max_target_length=22)
-    expected = subject.searched(sources, options, starts)
+    expected = subject.reference_ids(sources, options, starts)
     assert translate_ids(subject.load(kernels, num_rows=7), sources, options, starts=starts) == expected
     assert len(set(expected)) > 2
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(("precision", "vocab_size"), [("int8", 256_206), ("fp32", 128_112)])
-def test_large_vocabularies(
+def test_large_vocabularies_give_pytorchs_log_probabilities_and_the_best_candidates(
     precision: Precision, vocab_size: int, subject_of: Callable[..., Subject], kernels: KernelChoice
 ) -> None:
     subject = subject_of(precision, vocab_size=vocab_size, max_length=8, output_bias=True)

@@ -68,10 +68,10 @@ def alone(runner: Runner, requests: list[BeamRequest]) -> list[Hypotheses]:
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("seed", [1, 2])
-def test_int8_hypotheses_and_scores_in_a_batch(
+def test_int8_gives_the_same_hypotheses_and_scores_alone_and_in_a_batch(
     seed: int, runner: Runner, requests: list[BeamRequest], alone: list[Hypotheses]
 ) -> None:
-    """The sentences run in another order, beside other beam sizes and cancelled ones. All arrive within a few steps."""
+    """In the batch, the sentences have another order, and run beside other beam sizes and cancelled sentences."""
 
     async def decode() -> tuple[list[Hypotheses], int]:
         async with Decoding(runner) as decoding:
@@ -126,7 +126,7 @@ def test_data_without_a_fitting_sentence_are_refused(
                 str(tmp_path / "a.json"),
             ]
         )
-    assert "every sentence of the data is too long for the model" in capsys.readouterr().err
+    assert "the data has no sentence that fits the model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,10 @@ def test_data_without_a_fitting_sentence_are_refused(
         ("fp32", 8, (Difference(3, 4, score_gap=2e-3, margin=2e-4), Difference(4, 4, 0.0)), False),
     ],
 )
-def test_which_results_pass(
+def test_int8_passes_if_all_is_equal_and_fp32_if_each_difference_is_a_tie(
     precision: Precision, num_same: int, differences: tuple[Difference, ...], has_passed: bool
 ) -> None:
+    """num_same: how many of the 9 sentences are equal bit for bit. A score_gap or margin below 1e-5 is a tie."""
     found = Comparison(
         precision=precision,
         num_sentences=9,

@@ -103,7 +103,10 @@ def test_a_found_hypothesis_has_the_score_of_its_ids(
 def test_distributions_and_candidates_give_the_same_search(
     model: Transformer, precision: Precision, beam_size: int, tmp_path: Path
 ) -> None:
-    """`neutral` forbids a sequence that is longer than any target. So its search reads whole distributions."""
+    """`neutral` forbids a sequence that is longer than any target, so it changes no answer.
+
+    But its search reads whole distributions, and the search of `plain` reads the best candidates.
+    """
     plain = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=LONGEST)
     neutral = replace(plain, suppress_sequences=((9,) * 12,))
     jobs = [(source, options) for source in sources() for options in (plain, neutral)]
@@ -111,7 +114,7 @@ def test_distributions_and_candidates_give_the_same_search(
     assert found[::2] == found[1::2]
 
 
-def test_coverage_equals_that_of_the_alignment(model: Transformer, tmp_path: Path) -> None:
+def test_the_score_has_the_coverage_penalty_of_the_alignment(model: Transformer, tmp_path: Path) -> None:
     options = DecodingOptions(
         beam_size=4,
         num_hypotheses=4,

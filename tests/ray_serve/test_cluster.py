@@ -108,7 +108,7 @@ class Load:
 
     def __init__(self, url: str, wanted: Mapping[str, str], *, num_clients: int, max_retries: int) -> None:
         self._url, self._wanted, self._max_retries = url, wanted, max_retries
-        self._ends = threading.Event()
+        self._is_stopping = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(num_clients)]
         self.right: list[str] = []
         self.wrong: list[str] = []
@@ -120,13 +120,13 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ends.set()
+        self._is_stopping.set()
         for thread in self._threads:
             thread.join()
 
     def _run(self, number: int) -> None:
         with transduce.Client(self._url, max_retries=self._max_retries, timeout_s=120) as client:
-            while not self._ends.is_set():
+            while not self._is_stopping.is_set():
                 number += 1
                 text = TEXTS[number % len(TEXTS)]
                 try:
@@ -198,10 +198,13 @@ def test_new_settings_replace_the_replicas_without_an_error(
         cluster.wait_for_replicas(2, without=old)
 
 
-def deployed_alone(
+def deploy_one_replica(
     cluster: RayCluster, name: str, settings: Mapping[str, object], *, health_check_period_s: float
 ) -> int:
-    """Replace all replicas by one with two worker processes. Returns its process id. name: of its application."""
+    """Replace all replicas by a single one with two worker processes. Returns the process id of the replica.
+
+    name: the name of the new application.
+    """
     old = cluster.replicas()
     cluster.deploy(
         {**settings, "num_threads": 2, "num_lanes": 2},
@@ -223,7 +226,7 @@ def workers_of(replica: int) -> list[psutil.Process]:
 def test_a_replica_whose_engine_has_died_ends(cluster: RayCluster) -> None:
     """Without restarts, the first death of a worker ends the replica's process. No health check comes before."""
     settings = {**SETTINGS, "max_worker_restarts": 0}
-    replica = deployed_alone(cluster, "transduce-dying", settings, health_check_period_s=3600)
+    replica = deploy_one_replica(cluster, "transduce-dying", settings, health_check_period_s=3600)
     process, workers = psutil.Process(replica), workers_of(replica)
     workers[0].kill()
     _, alive = psutil.wait_procs([process, *workers], timeout=60)
@@ -233,7 +236,7 @@ def test_a_replica_whose_engine_has_died_ends(cluster: RayCluster) -> None:
 def test_a_replica_that_is_not_ready_is_replaced(cluster: RayCluster, wanted: Mapping[str, str]) -> None:
     """Its workers are suspended in the middle of a sentence, so its health checks fail."""
     settings = {**SETTINGS, "stall_limit_s": 1}
-    replica = deployed_alone(cluster, "transduce-stalling", settings, health_check_period_s=1)
+    replica = deploy_one_replica(cluster, "transduce-stalling", settings, health_check_period_s=1)
     workers = workers_of(replica)
     with Load(cluster.url, wanted, num_clients=2, max_retries=5) as load:
         load.wait_for_more(2)
@@ -246,7 +249,7 @@ def test_a_replica_that_is_not_ready_is_replaced(cluster: RayCluster, wanted: Ma
     assert not alive
 
 
-def test_a_queue_brings_a_second_replica_and_its_end_takes_it_away(
+def test_a_queue_starts_a_second_replica_and_an_empty_queue_ends_it(
     cluster: RayCluster, wanted: Mapping[str, str]
 ) -> None:
     """1 -> 2 -> 1 replicas by queued subwords, without an error."""

@@ -28,7 +28,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def served(
     tokenizer: Tokenizer, talk: Callable[[httpx.AsyncClient], Awaitable[None]], *, prefix: str = ""
 ) -> None:
-    """Run `talk` against the routes of an application with the echo model. prefix: of Ray's route."""
+    """Run `talk` against the routes of an application with the echo model. prefix: the prefix of Ray's route."""
 
     async def run() -> None:
         application = Application(Settings(num_threads=1), loader=EchoLoader(tokenizer))
@@ -78,7 +78,7 @@ def test_the_request_id_is_the_proxys(tokenizer: Tokenizer) -> None:
     served(tokenizer, talk)
 
 
-def test_the_start_and_end_of_the_application_are_not_those_of_the_routes() -> None:
+def test_lifespan_events_are_answered_without_the_application() -> None:
     async def app(*_: Any) -> None:
         raise AssertionError("the replica has started the application already")
 

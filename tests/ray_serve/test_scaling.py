@@ -1,4 +1,4 @@
-"""The number of replicas by the queued subwords."""
+"""The number of replicas that the queued subwords need."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ class Context:
 @pytest.mark.parametrize(
     ("queued", "wanted"), [([0.0], 0.0), ([2000.0], 1.0), ([3000.0, 1500.0], 2.25), ([9000.0, 0.0, 0.0], 4.5)]
 )
-def test_the_queue_of_all_replicas_counts(queued: list[float], wanted: float) -> None:
+def test_the_queues_of_all_replicas_are_summed_up(queued: list[float], wanted: float) -> None:
     context = Context(len(queued), {QUEUED_SUBWORDS: dict(enumerate(queued))})
     assert QueuedSubwordsPolicy(2000)(context) == (wanted, {})
 
 
 @pytest.mark.parametrize("reported", [None, {}, {QUEUED_SUBWORDS: {}}, {"other": {1: 5.0}}])
-def test_without_a_report_the_number_stays(reported: Mapping[str, Mapping[Hashable, float]] | None) -> None:
+def test_without_a_report_the_number_of_replicas_stays(
+    reported: Mapping[str, Mapping[Hashable, float]] | None,
+) -> None:
     assert QueuedSubwordsPolicy(2000)(Context(3, reported)) == (3, {})
 
 

@@ -47,9 +47,10 @@ extern "C" __attribute__((visibility("default"))) transduce::OrtStatus* Register
 
 
 def operator_library(folder: Path, kernels: Any, *, num_threads: int) -> Path:
-    """Compile the library and set its kernel. kernels: of `compile_for_host`. num_threads: of a block.
+    """Compile the library and set its kernel. kernels: the library that `compile_for_host` returns.
 
-    Skips the test if there is no C++ compiler, or the native kernels have no target for this processor.
+    num_threads: the number of threads of a block. Skips the test if there is no C++ compiler, or if the native kernels
+    have no target for this processor.
     """
     compiler, target = shutil.which("g++"), used_target()
     if compiler is None or target is None:

@@ -31,11 +31,11 @@ STREAM = 4711
 
 
 class HostCuda:
-    """The CUDA functions that the project uses. They return `code` as their error code; only frees always succeed.
+    """The CUDA functions that the project uses. They return `code` as their error code, but a free always returns 0.
 
-    is_late: whether copies and kernels run when the host waits for them or a graph runs, instead of at once.
-    num_waits, num_event_waits, num_copies_out: how often the host waited for the stream and for an event, and copied
-        to the host.
+    is_late: whether copies and kernels wait until the host waits for them or a graph runs. Otherwise they run at once.
+    num_waits, num_event_waits, num_copies_out: the numbers of waits for the stream, waits for an event, and copies
+        from the device to the host.
     blocks: all memory that was allocated, by address. freed: the addresses that were freed.
     num_done: how many copies and kernels have run.
     thread_modes: the modes of stream capture that threads have set.
@@ -190,8 +190,9 @@ class Recorder:
 class RecordingSession(Session):
     """A session that records the bound addresses and the graph id of each run.
 
-    A run starts after all work that was enqueued before it, as on one stream. Its options must tell ONNX Runtime not to
-    wait for its end. A run repeats the graph num_repeats times, as capturing does.
+    A run starts after all work that was enqueued before it, as on one stream. The options of a run must tell ONNX
+    Runtime not to wait for the end of the run. A run repeats the graph num_repeats times, as the capture of a CUDA
+    graph does.
     """
 
     def __init__(self, *arguments: Any, cuda: Cuda, num_repeats: int = 1) -> None:
@@ -242,10 +243,10 @@ def load_both(
 
 
 def one_variant(
-    model: Transformer, precision: Precision, folder: Path, *, is_prefilled: bool = False
+    model: Transformer, precision: Precision, folder: Path, *, has_target_start: bool = False
 ) -> Bundle:
-    """A bundle that has only graphs. is_prefilled: whether targets begin with a start token of their pair."""
+    """A bundle that has only graphs. has_target_start: whether targets begin with a start token of their pair."""
     variant = write_variant(folder, weights_of(model), precision)
-    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if is_prefilled else ()
+    pairs = (LanguagePair(source="en", target="de", target_start="__de__"),) if has_target_start else ()
     request = replace(bundle_request(), pairs=pairs)
     return Bundle(folder, make_manifest(model.config, request, {precision: variant}, folder), ())

@@ -22,7 +22,7 @@ from tests.runtime.host_cuda import STREAM, Both, HostCuda, load_both, one_varia
 
 # The kinds of bundles of `load_ending`: the precision, and whether targets begin with a start token of their pair.
 KINDS: dict[str, tuple[Precision, bool]] = {"fp32": ("fp32", False), "int8 prefilled": ("int8", True)}
-# A subword that becomes the best one at a step that depends on the sentence.
+# A subword that becomes the best candidate after some steps. How many steps that takes depends on the sentence.
 SIMILAR_TO_END = 396
 # Definitions with which the CUDA kernels compile as C++. The threads of a block run at once and meet at __syncthreads.
 PRELUDE = r"""
@@ -41,7 +41,7 @@ static std::barrier<>* barrier;
 [[maybe_unused]] static float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 [[maybe_unused]] static float to_float(unsigned short bits) { return float(std::bit_cast<_Float16>(bits)); }
 [[maybe_unused]] static unsigned short to_half(float value) { return std::bit_cast<unsigned short>(_Float16(value)); }
-// The threads of a block exchange values as those of a warp.
+// On a GPU, the threads of a warp exchange values. Here the threads of a block do.
 [[maybe_unused]] static float __shfl_xor_sync(unsigned, float value, int other) {
     static float values[1024];
     values[threadIdx.x] = value;
@@ -133,7 +133,7 @@ class HostDriver:
         assert (shared, stream.value, extra) == (0, STREAM, None)
         name = NAMES[function.value - 1]
         self.launches.append(name)
-        # The arguments are those at the launch. None has more than eight bytes.
+        # The kernel must get the arguments of the launch, so they are copied. No argument has more than eight bytes.
         values = [(ctypes.c_uint8 * 8)(*ctypes.string_at(address, 8)) for address in addresses]
         launched = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
@@ -147,7 +147,7 @@ class HostDriver:
 def host_kernels(
     cuda: Cuda, library: Any, monkeypatch: pytest.MonkeyPatch, *, num_threads: int = 1
 ) -> Kernels:
-    """The kernels of a GPU that uses host memory. library: of `compile_for_host`."""
+    """The kernels of a GPU that uses host memory. library: what `compile_for_host` returns."""
     with monkeypatch.context() as patch:
         patch.setattr(cuda_kernels, "compile_sources", lambda _, architecture: architecture.encode())
         return Kernels(cuda, driver=HostDriver(library, cuda.library, num_threads))
@@ -156,15 +156,15 @@ def host_kernels(
 def load_ending(kind: str, library: Any, folder: Path, *, num_rows: int) -> Both:
     """Runners of a model whose translations end at different steps.
 
-    The copies and kernels of the GPU runner run as late as possible. kind: one of KINDS. library: of
-    `compile_for_host`. folder: for the bundle.
+    The copies and kernels of the GPU runner run as late as possible. kind: a key of KINDS. library: what
+    `compile_for_host` returns. folder: for the bundle.
     """
-    precision, is_prefilled = KINDS[kind]
+    precision, has_target_start = KINDS[kind]
     model = random_model(max_length=24)
-    with torch.no_grad():  # the end token is a little likelier than another one
+    with torch.no_grad():  # the end token is a little likelier than SIMILAR_TO_END
         table = model.embedding.weight.mul_(0.1)
         table[EOS_ID] = table[SIMILAR_TO_END] * 1.02
-    bundle = one_variant(model, precision, folder, is_prefilled=is_prefilled)
+    bundle = one_variant(model, precision, folder, has_target_start=has_target_start)
     with pytest.MonkeyPatch.context() as patch:
         return load_both(
             bundle,

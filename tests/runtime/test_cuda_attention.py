@@ -26,6 +26,8 @@ from tests.runtime.host_kernels import host_kernels
 Halves = NDArray[np.float16]
 CAPACITY = 21
 NUM_ROWS = 3
+# Positions of the cache that the runners fill. The time grows with the square.
+MAX_LENGTH = 14
 
 
 class Inputs(NamedTuple):
@@ -80,7 +82,7 @@ def expected(inputs: Inputs) -> tuple[NDArray[np.float64], Halves, Halves]:
 def run(
     library: Any, patch: pytest.MonkeyPatch, inputs: Inputs, *, num_threads: int
 ) -> tuple[Halves, Halves, Halves]:
-    """As `expected`, by the kernel."""
+    """The kernel's results, in the order of `expected`."""
     num_rows, num_heads, capacity, head_dim = inputs.keys.shape
     kernels = host_kernels(host_cuda(HostCuda()), library, patch, num_threads=num_threads)
     caches = inputs.keys.copy(), inputs.values.copy()
@@ -100,7 +102,7 @@ def run(
 def test_the_kernel_computes_attention_and_appends_to_the_cache(
     library: Any, monkeypatch: pytest.MonkeyPatch, head_dim: int, num_threads: int, appends: bool
 ) -> None:
-    """The attention is over 1 to 21 columns, in groups of threads of which some have no column."""
+    """Rows attend to 1 to 21 columns. Groups of threads divide a row's columns, and some groups get no column."""
     inputs = random_inputs(head_dim, num_rows=5, num_heads=2, head_dim=head_dim, appends=appends)
     heads, keys, values = run(library, monkeypatch, inputs, num_threads=num_threads)
     wanted_heads, wanted_keys, wanted_values = expected(inputs)
@@ -141,8 +143,8 @@ Runners = tuple[CudaRunner, CudaRunner]
 
 @pytest.fixture(scope="module")
 def runners(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Runners:
-    """Two GPU runners of one fp16 model over host memory: ONNX Runtime's attention, and the project's."""
-    bundle = one_variant(random_model(max_length=24), "fp16", tmp_path_factory.mktemp("bundle"))
+    """Two GPU runners of one fp16 model over host memory: with ONNX Runtime's attention, and with the project's."""
+    bundle = one_variant(random_model(max_length=MAX_LENGTH), "fp16", tmp_path_factory.mktemp("bundle"))
     variant = bundle.manifest.variants["fp16"]
     assert variant.gpu_decoder is not None
     operators = operator_library(tmp_path_factory.mktemp("operator"), library, num_threads=4)
@@ -157,8 +159,8 @@ def runners(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Runners:
 @pytest.mark.seconds
 @pytest.mark.parametrize("num_rows", [1, NUM_ROWS])
 def test_the_runner_gives_the_results_of_onnx_runtimes_attention(runners: Runners, num_rows: int) -> None:
-    """Every position of the cache, with steps that run twice, and a reorder in between."""
-    sources = random_sources(num_rows, num_rows)
+    """The steps cover every position of the cache. Each step runs twice. A reorder comes after position 8."""
+    sources = random_sources(num_rows, num_rows, most=MAX_LENGTH - 1)
     for runner in runners:
         runner.encode(sources, list(range(num_rows)))
     ids = np.full(num_rows, BOS_ID, np.int32)

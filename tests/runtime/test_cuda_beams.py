@@ -1,4 +1,4 @@
-"""Beams on a GPU, tested on a CPU: steps of the kernel equal those of `BeamSearch` bit for bit, and so do answers."""
+"""Beams on a GPU, tested on a CPU: kernel steps and engine answers equal those of `BeamSearch` bit for bit."""
 
 from __future__ import annotations
 
@@ -107,30 +107,30 @@ def test_calls_equal_the_steps_of_the_search(
     decoder = ScriptedDecoder(cuda, kernels, width)
     for seed in range(12 if beam_size == 4 else 60):
         rng = random.Random(1000 * beam_size + seed)
-        own = SearchWithRows(random_options(rng, beam_size))
+        expected = SearchWithRows(random_options(rng, beam_size))
         if seed % 2:
-            own.step(without_first_end(random_candidates(rng, width)))
-        if own.search.is_done or not can_offload(own.sequence):
+            expected.step(without_first_end(random_candidates(rng, width)))
+        if expected.search.is_done or not can_offload(expected.sequence):
             continue
-        offloaded = deepcopy(own)
+        offloaded = deepcopy(expected)
         if seed % 2:
             offload(offloaded.sequence)
         else:
             offloaded.offload()
         while offloaded.sequence.beam is not None:
             script = [random_candidates(rng, width) for _ in range(rng.randint(1, MAX_STEPS))]
-            seen.add(take_both(own, offloaded, decoder, script))
-        assert offloaded.search.hypotheses() == own.search.hypotheses()
-        assert offloaded.search.is_done == own.search.is_done
-        if not own.search.is_done:
-            assert offloaded.search.prefixes() == own.search.prefixes()
-            assert offloaded.search.totals == own.search.totals
-            assert offloaded.sequence.rows == own.sequence.rows
+            seen.add(take_both(expected, offloaded, decoder, script))
+        assert offloaded.search.hypotheses() == expected.search.hypotheses()
+        assert offloaded.search.is_done == expected.search.is_done
+        if not expected.search.is_done:
+            assert offloaded.search.prefixes() == expected.search.prefixes()
+            assert offloaded.search.totals == expected.search.totals
+            assert offloaded.sequence.rows == expected.sequence.rows
     assert seen == set(BeamOutcome)
 
 
 def take_both(
-    own: SearchWithRows, offloaded: SearchWithRows, decoder: ScriptedDecoder, script: list[Candidates]
+    expected: SearchWithRows, offloaded: SearchWithRows, decoder: ScriptedDecoder, script: list[Candidates]
 ) -> int:
     """Take a call's steps with a search, and with a beam on the GPU. Returns the beam's outcome.
 
@@ -144,20 +144,22 @@ def take_both(
     num_taken = beam.length - length
     offloaded.sequence.length += num_taken
     for candidates in script[:num_taken]:
-        copy_columns(cache, own.step(without_first_end(candidates, is_first=not own.sequence.length)))
-        assert not own.search.is_done
+        copy_columns(
+            cache, expected.step(without_first_end(candidates, is_first=not expected.sequence.length))
+        )
+        assert not expected.search.is_done
     np.testing.assert_array_equal(decoder.cache(), cache)
     if outcome == BeamOutcome.CONTINUES:
         assert num_taken == len(script)
-        assert beam.rows == own.sequence.rows
+        assert beam.rows == expected.sequence.rows
         return outcome
-    last = without_first_end(script[num_taken], is_first=not own.sequence.length)
+    last = without_first_end(script[num_taken], is_first=not expected.sequence.length)
     reclaim(offloaded.sequence, offloaded.allocator, is_done=outcome == BeamOutcome.DONE)
-    copies = own.step(last)
+    copies = expected.step(last)
     if outcome == BeamOutcome.UNDECIDED:
         assert offloaded.step(last) == copies
     else:
-        assert own.search.is_done
+        assert expected.search.is_done
     return outcome
 
 
@@ -202,9 +204,10 @@ def test_several_beams_share_a_call(library: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("place", "value"), [((2, 0), np.inf), ((2, 0), -np.inf), ((1, 3), np.nan)])
-def test_the_search_takes_a_step_without_scores(
+def test_a_step_with_invalid_scores_is_left_to_the_search(
     library: Any, monkeypatch: pytest.MonkeyPatch, place: tuple[int, int], value: float
 ) -> None:
+    """The kernel leaves a step to the search if a row's best score is not finite, or another score is NaN."""
     cuda = host_cuda(HostCuda(is_late=True))
     decoder = ScriptedDecoder(cuda, host_kernels(cuda, library, monkeypatch), 4)
     beam = SharedBeam(
@@ -222,6 +225,7 @@ def test_the_search_takes_a_step_without_scores(
 
 @pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A CPU runner, a GPU runner, and the decoder session of the GPU runner."""
     return load_ending(request.param, library, tmp_path_factory.mktemp("bundle"), num_rows=24)
 
 

@@ -44,7 +44,7 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
 
 
 @pytest.mark.seconds
-def test_a_launch_copies_all_rows_and_cycles_take_two(kernels: Kernels) -> None:
+def test_one_launch_copies_all_rows_and_two_launches_copy_cycles(kernels: Kernels) -> None:
     """Copies sentences to rows, then rows to rows, with and without cycles. Every copy is late, as on a GPU."""
     cuda = kernels.cuda
     pool = CudaPool(SHAPE, cuda, make_copier(cuda, kernels, 32), staging=cuda.allocate(SHAPE.num_bytes))
@@ -66,6 +66,7 @@ def test_a_launch_copies_all_rows_and_cycles_take_two(kernels: Kernels) -> None:
             expected[:, target, :, :length] = before[:, source, :, :length]
     cuda.wait()
     np.testing.assert_array_equal(read_cuda(pool, SHAPE), expected)
+    # The writes take three launches. The copies take one, two for the cycle, one, and none for no rows.
     assert kernels.driver.launches == ["copy_rows"] * (3 + 1 + 2 + 1)
 
 
@@ -129,7 +130,7 @@ def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
 
 
 def test_each_thread_ignores_the_captures_of_others_before_its_first_call() -> None:
-    """Also a thread in which only memory is freed. The mode is cudaStreamCaptureModeThreadLocal."""
+    """So does a thread that only frees memory. The mode is cudaStreamCaptureModeThreadLocal."""
     library = HostCuda()
     held = [in_thread(lambda: host_cuda(library, num_upload_bytes=256))]
 

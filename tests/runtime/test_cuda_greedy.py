@@ -99,6 +99,7 @@ def test_the_kernel_follows_the_rules(library: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest, library: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A CPU runner, a GPU runner, and the decoder session of the GPU runner."""
     return load_ending(request.param, library, tmp_path_factory.mktemp("bundle"), num_rows=NUM_ROWS)
 
 
@@ -143,7 +144,7 @@ def start_id(both: Both) -> int:
 def begin(
     both: Both, *, seed: int, num_rows: int, num_steps: int, stop: StopCondition = NO_EARLY_STOP
 ) -> StepInput:
-    """Encode random sources on both runners. Returns their first call."""
+    """Encode random sources on both runners. Returns the first call for these sources."""
     for runner in both[:2]:
         runner.encode(random_sources(seed, num_rows), list(range(num_rows)))
     return StepInput(
@@ -191,7 +192,7 @@ def ends_of(both: Both, step: StepInput) -> list[int]:
 
 @pytest.mark.parametrize("steps_after_end", [0, 1, 3, 19])
 @pytest.mark.parametrize("num_rows", [1, 2, 7])
-def test_a_call_ends_some_steps_after_the_first_end_or_after_all(
+def test_a_call_ends_some_steps_after_the_first_end_or_soon_after_the_last_end(
     both: Both, num_rows: int, steps_after_end: int
 ) -> None:
     """The host learns of an end MAX_AHEAD - 1 steps later, or at once if no steps may follow."""

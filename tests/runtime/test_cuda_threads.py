@@ -13,7 +13,7 @@ from app.runtime.cuda_threads import WHOLE_DEVICE
 
 
 class Probe:
-    """Records whether another thread could capture when it is freed."""
+    """When a probe is freed, it records whether another thread could capture a graph at that moment."""
 
     def __init__(self, found: list[bool]) -> None:
         self._found = found
@@ -33,7 +33,7 @@ class Probe:
 
 @pytest.mark.parametrize("kind", [GpuSession, CudaRunner])
 def test_no_thread_captures_while_a_session_or_runner_is_freed(kind: Any) -> None:
-    """This holds, too, for an object whose load has failed, and which has only some of its attributes."""
+    """The object has only some of its attributes, as after a failed load."""
     found: list[bool] = []
     owner = kind.__new__(kind)
     owner.session = Probe(found)
@@ -43,7 +43,7 @@ def test_no_thread_captures_while_a_session_or_runner_is_freed(kind: Any) -> Non
     WHOLE_DEVICE.release()
 
 
-def test_the_end_waits_for_a_capture_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_is_freed_during_a_capture_if_that_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_threads, "MAX_WAIT_S", 0.01)
     found: list[bool] = []
     owner = GpuSession.__new__(GpuSession)

@@ -32,32 +32,33 @@ def raise_old_driver(*_: Any) -> Any:
     )
 
 
+# What the machine lacks -> ONNX Runtime's providers, what `preload_dlls` does, the driver's library, and the message.
 CASES = {
-    "wheel": (
+    "CUDA provider": (
         ["CPUExecutionProvider"],
         print_nothing,
         "libc.so.6",
         r"no CUDA provider: .*pip install -e '\.\[gpu\]'",
     ),
-    "libraries": (
+    "CUDA libraries": (
         ["CUDAExecutionProvider"],
         print_missing_libraries,
         "libc.so.6",
         r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): pip install -e '\.\[gpu\]'",
     ),
-    "cudnn": (
+    "cuDNN": (
         ["CUDAExecutionProvider"],
         print_nothing,
         "libc.so.6",
         r"libraries are missing \(libcudnn\.so\.none\): pip install -e '\.\[gpu\]'",
     ),
-    "driver": (
+    "NVIDIA driver": (
         ["CUDAExecutionProvider"],
         print_nothing,
         "libcuda.so.none",
         r"no NVIDIA driver \(libcuda\.so\.none\): install one for CUDA 13, version 580 or newer",
     ),
-    "device": (
+    "usable GPU": (
         ["CUDAExecutionProvider"],
         print_nothing,
         "libc.so.6",
@@ -68,7 +69,7 @@ CASES = {
 
 @pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Simulates a machine without one requirement. Returns a part of the expected message."""
+    """Simulates a machine that lacks one requirement of a GPU. Returns a part of the expected message."""
     providers, preload, driver, message = request.param
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)

@@ -49,7 +49,7 @@ def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
     return np.stack(found, axis=1)
 
 
-def test_alone_and_in_a_batch(runner: LoadedRunner) -> None:
+def test_a_sentence_has_the_same_results_alone_and_in_a_batch(runner: LoadedRunner) -> None:
     sources = all_sources(1)
     targets = (
         np.random.default_rng(2).integers(EOS_ID + 1, VOCAB_SIZE, (NUM_SENTENCES, NUM_STEPS)).astype(np.int32)
@@ -63,7 +63,7 @@ def test_alone_and_in_a_batch(runner: LoadedRunner) -> None:
         np.testing.assert_array_equal(alone[0], together[index])
 
 
-def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
+def test_a_sentence_has_the_same_results_in_any_row_and_beside_any_other_rows(runner: LoadedRunner) -> None:
     sources = all_sources(3)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))

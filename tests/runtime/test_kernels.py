@@ -14,7 +14,7 @@ import pytest
 from app.bundle import Bundle, load_bundle
 from app.errors import SettingsError
 from app.graphs import Variant
-from app.runtime import kernels as chosen
+from app.runtime import kernels
 from app.runtime.interface import StepInput
 from app.runtime.kernels import INSTRUCTIONS, choose_kernels
 from app.runtime.native import usable_targets, used_target
@@ -41,10 +41,10 @@ def variant(bundle: Bundle) -> Variant:
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *, built: tuple[str, ...], supported: tuple[str, ...]) -> None:
     """Let `choose_kernels` find these targets built, and these supported by the processor."""
-    monkeypatch.setattr(chosen, "built_targets", lambda: built)
-    monkeypatch.setattr(chosen, "supported_targets", lambda: supported)
-    monkeypatch.setattr(chosen, "is_supported", lambda: bool(supported))
-    monkeypatch.setattr(chosen, "usable_targets", lambda: tuple(name for name in built if name in supported))
+    monkeypatch.setattr(kernels, "built_targets", lambda: built)
+    monkeypatch.setattr(kernels, "supported_targets", lambda: supported)
+    monkeypatch.setattr(kernels, "is_supported", lambda: bool(supported))
+    monkeypatch.setattr(kernels, "usable_targets", lambda: tuple(name for name in built if name in supported))
     monkeypatch.setattr("app.runtime.native.select_target", lambda target: None)
 
 
@@ -68,7 +68,7 @@ def test_auto_is_native_if_possible(bundle: Bundle) -> None:
         (True, True, False, "the bundle's variant has no native graphs"),
     ],
 )
-def test_otherwise_auto_is_standard_and_native_is_an_error(
+def test_without_usable_native_kernels_auto_is_standard_and_native_is_an_error(
     is_built: bool,
     can_run: bool,
     has_graphs: bool,
@@ -180,7 +180,7 @@ class TestSlots:
             runner.encode([sources[n + 2]], [1])
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
 
-    def test_a_step_of_fewer_rows_frees_the_slots_of_the_others(self, runner: NativeRunner) -> None:
+    def test_a_step_frees_the_slots_of_the_rows_that_it_leaves_out(self, runner: NativeRunner) -> None:
         """The next sentence gets slot 0 again. A new slot would allocate pages, which are never freed."""
         runner.encode([np.array([8, 30, EOS_ID], np.int32)], [0])
         runner.copy_rows(*(np.array(values, np.int32) for values in ([0, 0], [1, 2], [0, 0])))

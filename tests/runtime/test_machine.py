@@ -12,7 +12,7 @@ from app.runtime.machine import num_usable_cores
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of this process's group, on a machine of 16 cores."""
+    """The folder of this process's control group (cgroup), on a machine of 16 cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(16), raising=False)
     folder = tmp_path / "fs" / "system.slice" / "transduce.service"
     folder.mkdir(parents=True)
@@ -26,7 +26,7 @@ def num_cores(group: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("own", "outer", "cores"),
+    ("own", "outer", "cores"),  # own, outer: a quota and its period in microseconds, as in cpu.max
     [
         ("200000 100000", "max 100000", 2),
         ("max 100000", "max 100000", 16),
@@ -38,7 +38,7 @@ def num_cores(group: Path) -> int:
         ("9900000 100000", "max 100000", 16),
     ],
 )
-def test_the_least_quota_of_the_group_and_the_outer_ones(
+def test_the_smallest_quota_of_the_group_and_its_outer_group_decides(
     group: Path, own: str, outer: str, cores: int
 ) -> None:
     (group / "cpu.max").write_text(own + "\n", "ascii")
@@ -50,7 +50,7 @@ def test_the_least_quota_of_the_group_and_the_outer_ones(
 def test_a_container_sees_its_own_group_at_the_root(group: Path, tmp_path: Path, own_group: str) -> None:
     (tmp_path / "own").write_text(own_group, "utf-8")
     (tmp_path / "fs" / "cpu.max").write_text("300000 100000\n", "ascii")
-    (group / "cpu.max").write_text("200000 100000\n", "ascii")  # is another group
+    (group / "cpu.max").write_text("200000 100000\n", "ascii")  # belongs to another group
     assert num_cores(group) == 3
 
 

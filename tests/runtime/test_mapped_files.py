@@ -62,7 +62,8 @@ def test_written_pages_are_kept(tmp_path: Path) -> None:
     ("bits", "is_copy"), [((), False), ((63, 61), False), ((62, 61), False), ((63,), True), ((62,), True)]
 )
 def test_a_copy_is_in_memory_or_swapped_out_and_not_of_the_file(bits: tuple[int, ...], is_copy: bool) -> None:
-    entry = sum(1 << bit for bit in bits) + 12345  # the page's place
+    """Bit 63: the page is in memory. Bit 62: it is swapped out. Bit 61: it is a page of the file."""
+    entry = sum(1 << bit for bit in bits) + 12345  # lower bits: where the page is
     assert has_copies(struct.pack("=3Q", 1 << 63 | 1 << 61, entry, 0)) == is_copy
 
 
@@ -101,9 +102,9 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @pytest.mark.skipif(
-    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text("ascii"), reason="there are no larger pages"
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text("ascii"), reason="there are no huge pages"
 )
-def test_rows_after_num_sparse_are_in_large_pages() -> None:
+def test_the_rows_after_the_first_num_sparse_rows_are_in_huge_pages() -> None:
     cache = paged_zeros((2, 8, 4 << 20), "float16", 4)
     for row, pages in ((3, 1), (4, 512)):
         address = cache[1, row, 3 << 20 :].__array_interface__["data"][0]

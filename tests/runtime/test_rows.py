@@ -49,7 +49,7 @@ def read(pool: HostPool | CudaPool) -> Any:
         ([5, 7], [0, 1]),
         ([0, 0, 2, 1], [0, 3, 1, 2]),
     ],
-    ids=["swap", "cycle", "chain", "spread", "apart", "mixed"],
+    ids=["swap", "cycle", "chain", "one source", "disjoint rows", "mixed"],
 )
 def test_a_pool_copies_as_if_all_at_once(sources: list[int], targets: list[int], make_pool: Any) -> None:
     pool = make_pool()
@@ -97,7 +97,7 @@ def random_ids(seed: int, size: int) -> Int32s:
 def start(runner: LoadedRunner, *, same_source: bool) -> None:
     """Encode one sentence a row and decode two steps, the second with a random subword a row.
 
-    Each cache then has 2 columns. same_source: whether all rows have one source, as those of a beam.
+    Each row then has 2 columns. same_source: whether all rows have the same source, as the rows of a beam have.
     """
     lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
     sources = [

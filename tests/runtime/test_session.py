@@ -1,4 +1,4 @@
-"""Loads and runs a bundle's graphs: the choice of device and variant, the runner's limits, and errors of failures."""
+"""Loads and runs a bundle's graphs: the choice of device and variant, the runner's limits, and the errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_missing_variant_is_named_with_the_existing_ones(bundle: Bundle) -> No
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
     reason="this onnxruntime has a CUDA provider",
 )
-def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
+def test_a_required_gpu_that_is_missing_is_an_error(bundle: Bundle) -> None:
     assert choose_device("auto") == "cpu"
     with pytest.raises(
         SettingsError, match="device cuda is required, and the installed onnxruntime has no CUDA"
@@ -102,7 +102,7 @@ def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
         load(bundle, device="cuda")
 
 
-def test_the_environment_of_a_session_is_not_that_of_one_made_meanwhile(
+def test_each_session_has_its_own_environment_if_two_are_made_at_once(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models with a memory budget are loaded on several threads at once."""
@@ -155,7 +155,7 @@ def test_stdout_is_restored_if_two_threads_look_for_libraries(monkeypatch: pytes
     assert sys.stdout is before
 
 
-def test_a_file_that_is_not_a_graph(bundle: Bundle, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_graph_is_an_error(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "int8").mkdir()
     (tmp_path / "int8" / "encoder.onnx").write_bytes(b"this is no graph")
     broken = Bundle(tmp_path, bundle.manifest, ())

@@ -53,7 +53,7 @@ def test_a_server_is_measured_once_and_sized_twice(
     assert f"{number * 0.5:.2f} an hour" in printed
 
 
-def test_times_that_cannot_be_saved_leave_the_result(
+def test_the_result_is_printed_if_the_times_cannot_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A wrong path is an error before the measurement. If the file cannot be written later, the result is printed.

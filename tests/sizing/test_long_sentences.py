@@ -27,7 +27,7 @@ def test_the_parts_of_a_long_sentence_are_decoded_at_once() -> None:
 
 
 def test_a_request_is_answered_once_after_its_last_part() -> None:
-    """41 subwords are 4 parts of 11, of which 2 are decoded at a time."""
+    """41 subwords are 4 parts of at most 11 subwords. Two parts are decoded at a time."""
     assert latencies_s(TWO_ROWS, [41], [0.0]) == pytest.approx([0.022], abs=0.0011)
     assert saturated_rate(TWO_ROWS, [40] * 400, num_clients=4) == pytest.approx(50, rel=0.02)
 
@@ -38,7 +38,7 @@ def test_every_length_is_simulated(longest: int) -> None:
     assert len(latencies_s(costs, [longest, longest + 1, 2000], [0.0, 1.0, 2.0])) == 3
 
 
-def test_the_longest_source_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_source_is_read_from_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     serve_figures(ENGINE_PHASES, LIMITS, monkeypatch)
     model = {"name": "m", "version": "1", "defaults": {"beam_size": 4}, "max_source_length": 100}
     monkeypatch.setattr(measure, "_model", lambda _target: model)

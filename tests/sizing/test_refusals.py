@@ -1,4 +1,4 @@
-"""A server that refuses to be measured, or that cannot be."""
+"""A server that refuses the requests of `transduce size`, or whose answers cannot be measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODELS = {"models": [{"name": "m", "language_pairs": [{"source": "en", "target":
 
 
 @pytest.mark.parametrize(("status", "hint"), [(401, " (set TRANSDUCE_API_KEY)"), (503, "")])
-def test_a_refusal_is_one_line(
+def test_a_refusal_is_reported_in_one_line(
     status: int, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def get(url: str, **_options: object) -> httpx.Response:

@@ -17,7 +17,7 @@ from transduce.loadtest.plan import Target
 from transduce.loadtest.sample import Sample
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import built_in
-from transduce.sizing import capacity as of_capacity
+from transduce.sizing import capacity as capacity_module
 from transduce.sizing import measure
 from transduce.sizing.capacity import SEEDS, Capacity, capacity, lengths_of, num_saturating_clients, plan
 from transduce.sizing.costs import Costs, Level
@@ -44,7 +44,11 @@ def serve_figures(
     rate: float = 1.0,
     cached_share: float = 0.0,
 ) -> None:
-    """Replace the server that `measure` asks. phases: those of its Server-Timing. metrics: gauges. rate: answers/s."""
+    """Replace the server that `measure` asks. A request takes 5 ms, and each phase 1 ms of it.
+
+    phases: the names in its Server-Timing header. metrics: its gauges. rate: answered requests a second. cached_share:
+    the share of the sentences that are answered from its cache.
+    """
     result = Mock(
         outcomes={"ok": 3},
         latency=Mock(mean_ms=5.0),
@@ -87,7 +91,7 @@ def test_only_the_workers_of_the_measured_model_count(monkeypatch: pytest.Monkey
 def test_the_event_loop_works_no_longer_on_a_request_than_its_rate_permits(
     rate: float, request_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request takes 5 ms, and 3 ms of it in the engine. The rest may be time of the network."""
+    """A request spends 3 of its 5 ms in the engine. The other 2 ms may be time of the network."""
     serve_figures(ENGINE_PHASES, LIMITS, monkeypatch, rate=rate)
     costs = measure.measure(Target("http://127.0.0.1:1"), built_in("short"), seconds=0.1)
     assert costs.request_s == pytest.approx(request_s)
@@ -136,7 +140,7 @@ def test_requests_of_an_overloaded_server_are_answered_in_order() -> None:
 
 
 def test_a_full_server_decodes_all_rows_in_each_step() -> None:
-    """64 rows hold 16 sentences, which share a step of 7 ms. New ones are encoded between calls."""
+    """64 rows hold 16 sentences, which share a step of 7 ms. New sentences are encoded between calls."""
     lengths = [20] * 4000
     per_sentence_s = 20 * 0.007 / 16 + 20 * 0.0001
     assert saturated_rate(replace(COSTS, request_s=0.0), lengths, num_clients=64) == pytest.approx(
@@ -145,7 +149,7 @@ def test_a_full_server_decodes_all_rows_in_each_step() -> None:
 
 
 def test_a_sentence_costs_nothing_after_its_end() -> None:
-    """If the time of a step is in proportion to its rows, the rate is that of one sentence at a time."""
+    """The time of a step is in proportion to its rows, so the rate is as high as with one sentence at a time."""
     costs = replace(COSTS, levels=(level(4, 1.0), level(64, 16.0)), request_s=0.0)
     lengths = [15 + number % 11 for number in range(4000)]
     assert saturated_rate(costs, lengths, num_clients=4) == pytest.approx(50, rel=0.01)
@@ -156,7 +160,7 @@ def test_requests_of_the_warm_up_are_simulated_and_not_counted() -> None:
     assert found == pytest.approx([0.019])
 
 
-def test_a_second_worker_takes_what_the_first_one_has_no_rows_for() -> None:
+def test_a_second_worker_takes_the_sentences_for_which_the_first_one_has_no_rows() -> None:
     lengths = [20] * 4000
     one = saturated_rate(replace(COSTS, request_s=0.0), lengths, num_clients=64)
     two = saturated_rate(replace(COSTS, request_s=0.0, num_workers=2), lengths, num_clients=64)
@@ -186,7 +190,7 @@ def sample(words: int, subwords: int | None) -> Sample:
     return Sample(index=0, number=0, scheduled_s=0.0, num_words=words, response=response)
 
 
-def test_the_subwords_of_a_sentence_are_a_constant_and_a_number_a_word() -> None:
+def test_the_subwords_of_a_sentence_are_a_constant_plus_a_number_for_each_word() -> None:
     found = line_of_subwords([sample(1, 5), sample(10, 23), sample(4, 11), sample(9, None)])
     assert found == pytest.approx((3, 2))
     assert line_of_subwords([sample(4, 10), sample(4, 14)]) == (0, 3)
@@ -203,8 +207,8 @@ def share_within(slo: Slo, lengths: list[int], rate: float, seed: int) -> float:
 
 @pytest.mark.seconds
 def test_the_capacity_is_the_highest_rate_within_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the objective in the runs of all seeds."""
-    monkeypatch.setattr(of_capacity, "NUM_REQUESTS", 2000)
+    """At this rate the runs of all seeds meet the objective."""
+    monkeypatch.setattr(capacity_module, "NUM_REQUESTS", 2000)
     slo = Slo.parse("p99=200ms")
     words = [10, 20]
     found = capacity(COSTS, words, slo)
@@ -216,7 +220,7 @@ def test_the_capacity_is_the_highest_rate_within_the_objective(monkeypatch: pyte
 
 
 @pytest.mark.seconds
-def test_the_objective_holds_in_a_run_that_is_longer_than_those_of_the_search() -> None:
+def test_the_objective_holds_in_a_run_that_is_longer_than_the_runs_of_the_search() -> None:
     """A run begins with an empty server, and near saturation the queue grows for longer than a run of the search."""
     slo, words = Slo.parse("p99=1s"), [10, 20]
     found = capacity(COSTS, words, slo)
@@ -226,7 +230,7 @@ def test_the_objective_holds_in_a_run_that_is_longer_than_those_of_the_search() 
 
 @pytest.mark.seconds
 def test_a_server_with_many_rows_is_saturated_by_more_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_capacity, "SEEDS", (1,))
+    monkeypatch.setattr(capacity_module, "SEEDS", (1,))
     greedy = replace(COSTS, levels=(level(1, 1.0), level(512, 4.0)), max_rows=512, beam_size=1, request_s=0.0)
     assert num_saturating_clients(COSTS) == 128
     assert num_saturating_clients(greedy) == 1024

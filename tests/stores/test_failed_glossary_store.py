@@ -42,7 +42,7 @@ def test_what_fails_is_logged_with_its_cause(path: Path, caplog: pytest.LogCaptu
         assert caplog.records[0].fields == {"problem": "the glossary store failed: SQLITE_CANTOPEN"}  # type: ignore[attr-defined]
 
 
-def test_a_missing_file_is_not_made_anew_with_other_rights(path: Path) -> None:
+def test_a_deleted_file_is_created_by_a_new_store_and_not_by_a_call(path: Path) -> None:
     store = GlossaryStore(path)
     path.unlink()
     with pytest.raises(GlossaryStoreError):

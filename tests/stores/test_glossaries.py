@@ -35,7 +35,7 @@ from app.stores.glossaries import (
 from app.text.glossary import Term
 
 LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
-ANNA, BOB = "0123456789ab", ""
+ANNA, BOB = "0123456789ab", ""  # owners of glossaries
 PAIR = ("en", "de")
 # Seconds for which a writer waits for another call. The wait must end, because that call may wait for the writer.
 WAIT_S = 0.3
@@ -81,7 +81,7 @@ def test_an_id_cannot_inject_sql(store: GlossaryStore) -> None:
     assert len(store.list(ANNA)) == 1
 
 
-def test_a_store_is_bounded(store: GlossaryStore) -> None:
+def test_the_number_of_glossaries_is_bounded(store: GlossaryStore) -> None:
     for name in ("a", "b", "c"):
         store.create(ANNA, name, PAIR, TERMS)
     with pytest.raises(GlossaryStoreFull, match="3"):
@@ -89,8 +89,8 @@ def test_a_store_is_bounded(store: GlossaryStore) -> None:
     assert len(store.list(ANNA)) == 3
 
 
-def test_stores_on_one_file_together_keep_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread counts the glossaries and then waits until the other one has counted, at most WAIT_S."""
+def test_two_stores_of_one_file_share_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread counts the glossaries. It then waits, for at most WAIT_S, until the other thread has counted."""
     have_counted = threading.Barrier(2)
 
     def time_s() -> float:
@@ -110,7 +110,7 @@ def test_stores_on_one_file_together_keep_the_bound(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "n" * 9])
-def test_a_name_is_bounded(store: GlossaryStore, name: str) -> None:
+def test_the_length_of_a_name_is_bounded(store: GlossaryStore, name: str) -> None:
     with pytest.raises(EntriesError, match="1 to 8"):
         store.create(ANNA, name, PAIR, TERMS)
 
@@ -195,7 +195,7 @@ def test_a_store_in_memory_is_thread_safe(frequent_thread_switches: None) -> Non
     store = GlossaryStore(None, GlossaryLimits(max_cached=2))
     kept = store.create(ANNA, "kept", PAIR, TERMS)
 
-    def live(number: int) -> str:
+    def create_and_delete(number: int) -> str:
         made = [store.create(ANNA, f"{number}.{part}", PAIR, TERMS * 20) for part in range(2)]
         for glossary in (kept, made[0]):
             assert store.load(ANNA, glossary.glossary_id)[0] == glossary
@@ -207,7 +207,7 @@ def test_a_store_in_memory_is_thread_safe(frequent_thread_switches: None) -> Non
         return made[1].glossary_id
 
     with ThreadPoolExecutor(8) as executor:
-        ids = list(executor.map(live, range(40)))
+        ids = list(executor.map(create_and_delete, range(40)))
     assert {glossary.glossary_id for glossary in store.list(ANNA)} == {kept.glossary_id, *ids}
     assert GlossaryStore(None).list(ANNA) == []
 

@@ -22,7 +22,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def test_a_primary_that_became_a_replica_is_left(redis: RedisServer, tmp_path: Path) -> None:
-    """The address leads to the new primary, and the old one keeps its connections."""
+    """The address leads to the new primary. The old primary keeps the store's connection open."""
     from redis import Redis
 
     folder, address = tmp_path / "new", tmp_path / "address"
@@ -37,22 +37,22 @@ def test_a_primary_that_became_a_replica_is_left(redis: RedisServer, tmp_path: P
         with closing(Redis.from_url(redis.url)) as client:
             client.replicaof("127.0.0.1", "1")
         with pytest.raises(UsageStoreError, match="ReadOnlyError"):
-            store.exchange(Batch("1", {count(): 5}), NOW)
-        assert store.exchange(Batch("1", {count(): 5}), NOW) == {count(): 5}
+            store.exchange(Batch(1, {count(): 5}), NOW)
+        assert store.exchange(Batch(1, {count(): 5}), NOW) == {count(): 5}
     finally:
         new.stop()
         store.close()
 
 
 def test_a_connection_that_does_not_answer_is_replaced_at_once(redis: RedisServer) -> None:
-    """Redis answers after the timeout of the first try, and before that of the second."""
+    """Redis answers after the timeout of the first try and before the timeout of the second try."""
     from redis import Redis
 
     store = RedisUsageStore(redis.url)
     store.exchange(None, NOW)
     with closing(Redis.from_url(redis.url)) as client:
         client.client_pause(1500, all=True)
-    assert store.exchange(Batch("1", {count(): 5}), NOW) == {count(): 5}
+    assert store.exchange(Batch(1, {count(): 5}), NOW) == {count(): 5}
     store.close()
 
 
@@ -62,8 +62,8 @@ def test_redis_may_have_another_clock(redis: RedisServer, hours: int) -> None:
     time_s = time.time() + hours * 3600
     minute = count(kind="requests_per_minute", time_s=time_s)
     store = RedisUsageStore(redis.url)
-    assert store.exchange(Batch("1", {minute: 5}), time_s) == {minute: 5}
-    assert store.exchange(Batch("2", {minute: 5}), time_s) == {minute: 10}
+    assert store.exchange(Batch(1, {minute: 5}), time_s) == {minute: 5}
+    assert store.exchange(Batch(2, {minute: 5}), time_s) == {minute: 10}
     store.close()
 
 

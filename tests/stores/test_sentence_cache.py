@@ -8,7 +8,7 @@ import pytest
 
 from app.stores.sentence_cache import ENTRY_BYTES, KEY_BYTES, SentenceCache
 
-WEIGHT = 100 + 1 + KEY_BYTES + ENTRY_BYTES  # the size of an entry: a value of 100 bytes and a key of one byte
+WEIGHT = 100 + 1 + KEY_BYTES + ENTRY_BYTES  # bytes of an entry: a value of 100 bytes, a key of one byte
 
 
 def key(number: int) -> bytes:
@@ -16,6 +16,7 @@ def key(number: int) -> bytes:
 
 
 def filled(count: int, *, room: int) -> SentenceCache[int]:
+    """Put `count` entries of WEIGHT bytes into a cache that has room for `room` of them."""
     cache: SentenceCache[int] = SentenceCache(room * WEIGHT)
     for number in range(count):
         cache.put(key(number), number, 100)

@@ -66,12 +66,12 @@ def refusal(usage: Usage, num_characters: int = 1) -> QuotaExceeded:
         ("characters_per_month", "2028-12-01T00:00", "2028-12-01", "2029-01-01"),
     ],
 )
-def test_periods_are_those_of_the_calendar_in_utc(kind: str, time: str, start: str, end: str) -> None:
+def test_periods_follow_the_calendar_in_utc(kind: str, time: str, start: str, end: str) -> None:
     period = KINDS[kind].period_at(Clock(time)())
     assert period == (Clock(start)(), Clock(end)())
 
 
-def test_a_limit_is_reached_exactly_and_free_in_the_next_period() -> None:
+def test_a_limit_can_be_used_to_the_last_character_and_begins_anew_in_the_next_period() -> None:
     clock = Clock("2027-03-31T22:00:30")
     usage = usage_of(clock, characters_per_day=100)
     spend(usage, 60)
@@ -98,7 +98,7 @@ def test_the_last_period_to_end_decides_when_to_retry() -> None:
     assert refusal(usage, 2).retry_after_s == 24 * 3600 + 10
 
 
-def test_a_request_without_characters_passes_when_a_lower_limit_of_characters_is_exceeded() -> None:
+def test_a_request_without_characters_passes_if_a_lowered_limit_is_already_exceeded() -> None:
     usage = usage_of(Clock("2027-01-01"), characters_per_day=120)
     spend(usage, 120)
     usage.set_limits({"sales": KeyLimits(characters_per_day=119)})
@@ -106,7 +106,7 @@ def test_a_request_without_characters_passes_when_a_lower_limit_of_characters_is
     refusal(usage, 1)
 
 
-def test_more_than_a_whole_period_is_refused_for_ever() -> None:
+def test_a_request_above_a_whole_limit_is_too_large() -> None:
     usage = usage_of(Clock("2027-01-01"), characters_per_day=100)
     with pytest.raises(
         PayloadTooLarge, match="the limit of this API key is 100 characters a day; this request needs 101"
@@ -156,7 +156,7 @@ def test_a_refused_request_costs_nothing() -> None:
         (EngineFailure("x"), True, 0),
     ],
 )
-def test_which_failures_give_back_what_they_took(error: BaseException, is_delivered: bool, used: int) -> None:
+def test_which_failures_give_the_counts_back(error: BaseException, is_delivered: bool, used: int) -> None:
     usage = usage_of(Clock("2027-01-01"))
 
     def fail() -> None:
@@ -172,7 +172,7 @@ def test_which_failures_give_back_what_they_took(error: BaseException, is_delive
     assert usage.num_in_progress("sales") == 0
 
 
-def test_what_is_given_back_belongs_to_the_period_in_which_it_was_taken() -> None:
+def test_counts_are_given_back_to_the_period_in_which_they_were_taken() -> None:
     clock = Clock("2027-01-01T23:59:59")
     usage = usage_of(clock, characters_per_day=10)
     spending = run(usage.begin("sales", 10))
@@ -189,7 +189,7 @@ def test_concurrent_requests_are_limited() -> None:
     assert "2 requests in progress" in refusal(usage).message
     spend(usage, caller="others")
     first.end(None)
-    first.end(None)
+    first.end(None)  # a second end has no effect
     third = run(usage.begin("sales", 1))
     refusal(usage)
     second.end(None)

@@ -31,12 +31,13 @@ class MemoryStore:
     """A store in memory. num_failures: how many of the next exchanges fail.
 
     An exchange moves the clock forward by exchange_s seconds, and waits until may_end is set.
-    begun: set when an exchange begins. saved: set when an exchange has added amounts.
+    begun: set when an exchange begins. saved: set when an exchange has added amounts. numbers: of all batches it got.
     """
 
     def __init__(self, clock: Clock | None = None, *, exchange_s: float = 0.0) -> None:
         self.counts: Counter[Count] = Counter()
         self.num_exchanges = self.num_failures = 0
+        self.numbers: list[int] = []
         self.begun, self.saved, self.may_end = threading.Event(), threading.Event(), threading.Event()
         self.may_end.set()
         self._clock, self._exchange_s = clock, exchange_s
@@ -44,6 +45,8 @@ class MemoryStore:
     def exchange(self, batch: Batch | None, time_s: float) -> dict[Count, int]:
         assert time_s == NOW
         self.num_exchanges += 1
+        if batch is not None:
+            self.numbers.append(batch.number)
         self.begun.set()
         assert self.may_end.wait(HANG_TIMEOUT_S)
         if self._clock is not None:
@@ -95,7 +98,9 @@ def test_a_failed_exchange_is_repeated_without_a_request(monkeypatch: pytest.Mon
         await asyncio.to_thread(store.saved.wait, HANG_TIMEOUT_S)
         assert store.counts == {count(): 60}
         assert saver.num_failures == 1
+        saver.add(count(), 30)
         await saver.close()
+        assert store.numbers == [1, 1, 2], "a batch keeps its number when it is sent again"
 
     asyncio.run(scenario())
 
@@ -161,7 +166,7 @@ def test_counts_are_fresh_from_the_start_of_their_exchange(monkeypatch: pytest.M
 
 
 def test_no_exchange_begins_after_closing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exchange that runs ends later than `close` waits, and fails."""
+    """The running exchange ends after `close` has stopped waiting for it, and fails."""
     for name in ("SAVE_S", "WAIT_S", "RETRY_S"):
         monkeypatch.setattr(usage_saver, name, 0.01)
 

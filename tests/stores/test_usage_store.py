@@ -105,23 +105,23 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Usa
 def test_one_server_reads_what_another_one_adds(stores: tuple[UsageStore, UsageStore]) -> None:
     first, second = stores
     assert first.exchange(None, NOW) == {}
-    assert first.exchange(Batch("1", {count(): 5, count("shop"): 7}), NOW) == {count(): 5, count("shop"): 7}
-    assert second.exchange(Batch("2", {count(): 3}), NOW) == {count(): 8, count("shop"): 7}
-    assert first.exchange(Batch("3", {count(): -5}), NOW)[count()] == 3
-    assert first.exchange(None, NOW + 86_400) == {}, "the next day"
+    assert first.exchange(Batch(1, {count(): 5, count("shop"): 7}), NOW) == {count(): 5, count("shop"): 7}
+    assert second.exchange(Batch(2, {count(): 3}), NOW) == {count(): 8, count("shop"): 7}
+    assert first.exchange(Batch(3, {count(): -5}), NOW)[count()] == 3
+    assert first.exchange(None, NOW + 86_400) == {}, "the next day has no counts yet"
     assert first.exchange(None, NOW)[count()] == 3
 
 
 def test_the_counts_outlive_the_server_and_old_ones_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "usage"
     store = SqliteUsageStore(path)
-    store.exchange(Batch("1", {count(): 5}), NOW)
+    store.exchange(Batch(1, {count(): 5}), NOW)
     store.close()
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
     store = SqliteUsageStore(path)
     assert store.exchange(None, NOW)[count()] == 5
     later = NOW + 86_400 + KEPT_S
-    store.exchange(Batch("2", {count("shop", DAY, later): 1}), later)
+    store.exchange(Batch(2, {count("shop", DAY, later): 1}), later)
     store.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT caller FROM counts").fetchall() == [("shop",)]
@@ -129,7 +129,7 @@ def test_the_counts_outlive_the_server_and_old_ones_are_removed(tmp_path: Path) 
 
 def test_all_counts_are_of_one_point_in_time(tmp_path: Path) -> None:
     store, other = (SqliteUsageStore(tmp_path / "usage") for _ in range(2))
-    batch = Batch("1", {count(kind=kind): 1 for kind in KINDS})
+    batch = Batch(1, {count(kind=kind): 1 for kind in KINDS})
 
     def add_between_reads(statement: str) -> None:
         if statement.startswith("SELECT"):
@@ -146,22 +146,34 @@ def test_all_counts_are_of_one_point_in_time(tmp_path: Path) -> None:
 
 
 def test_redis_adds_a_batch_once_however_late_it_is_sent_again(redis: RedisServer) -> None:
-    """Redis remembers the last batch of a server as long as its counts, and forgets both."""
+    """Redis keeps the number of a store's last batch as long as the counts, and then forgets both."""
     from redis import Redis
 
     store = RedisUsageStore(f"{redis.url}?db=15")
     now = time.time()
     today, other_day = count(time_s=now), count(time_s=now - 3 * 86_400)
-    for batch, expected in ((Batch("1", {today: 5}), 5), (Batch("2", {today: 3}), 8)):
+    for batch, expected in ((Batch(1, {today: 5}), 5), (Batch(2, {today: 3}), 8)):
         assert [store.exchange(batch, now) for _ in range(2)] == [{today: expected}] * 2
     with closing(Redis.from_url(f"{redis.url}?db=15")) as client:
         lives = [client.ttl(key) for key in client.scan_iter()]
         assert len(lives) == 2
         assert max(lives) - min(lives) <= 1
         assert 0 < min(lives) <= max(lives) <= 86_400 + KEPT_S
-        assert store.exchange(Batch("3", {other_day: 5}), now) == {today: 8}
+        assert store.exchange(Batch(3, {other_day: 5}), now) == {today: 8}
         assert len(list(client.scan_iter("*:characters_per_day:*"))) == 1
     store.close()
+
+
+def test_redis_ignores_a_late_copy_of_an_earlier_batch(redis: RedisServer) -> None:
+    """A network may deliver the copy of a batch on a broken connection after the server has sent the next batches."""
+    with closing(RedisUsageStore(f"{redis.url}?db=14")) as store:
+        first, second = Batch(1, {count(): 100}), Batch(2, {count(): 1})
+        assert store.exchange(first, NOW) == {count(): 100}
+        assert store.exchange(second, NOW) == {count(): 101}
+        for late in (first, second, first):
+            assert store.exchange(late, NOW) == {count(): 101}
+        assert store.exchange(Batch(10, {count(): 2}), NOW) == {count(): 103}
+        assert store.exchange(Batch(9, {count(): 1}), NOW) == {count(): 103}
 
 
 def test_redis_that_has_ended_is_an_error(tmp_path: Path) -> None:
@@ -170,21 +182,21 @@ def test_redis_that_has_ended_is_an_error(tmp_path: Path) -> None:
     store.exchange(None, NOW)
     server.stop()
     with pytest.raises(UsageStoreError, match="ConnectionError"):
-        store.exchange(Batch("1", {count(): 5}), NOW)
+        store.exchange(Batch(1, {count(): 5}), NOW)
     store.close()
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     store = SqliteUsageStore(tmp_path / "usage")
-    store.exchange(Batch("1", {count(): 5}), NOW)
+    store.exchange(Batch(1, {count(): 5}), NOW)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "usage-wal").stat().st_size, hard))
     try:
         with pytest.raises(UsageStoreError, match="SQLITE_"):
-            store.exchange(Batch("2", {count(): 3}), NOW)
+            store.exchange(Batch(2, {count(): 3}), NOW)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert store.exchange(Batch("2", {count(): 3}), NOW)[count()] == 8
+    assert store.exchange(Batch(2, {count(): 3}), NOW)[count()] == 8
     store.close()
 
 
@@ -203,7 +215,7 @@ def test_a_path_that_is_no_database_is_an_error(tmp_path: Path, content: bytes |
 
 def test_a_complete_file_opens_while_another_process_writes_it(tmp_path: Path) -> None:
     store = SqliteUsageStore(tmp_path / "usage")
-    store.exchange(Batch("1", {count(): 5}), NOW)
+    store.exchange(Batch(1, {count(): 5}), NOW)
     with closing(sqlite3.connect(tmp_path / "usage", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         second = SqliteUsageStore(tmp_path / "usage")
@@ -234,7 +246,7 @@ def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Pa
             pass
         with closing(sqlite3.connect(tmp_path / "usage", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            accepted = 10
+            accepted = 10  # characters
             refused: UsageUnavailable | None = None
             while refused is None:
                 try:
@@ -268,7 +280,7 @@ def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Pa
 
 
 class HeldStore(SqliteUsageStore):
-    """Each exchange waits for a permit. begun, done: set by the first exchange."""
+    """Each exchange waits for a permit. begun: set when one begins. done: set when one has ended."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -302,7 +314,7 @@ def test_what_is_used_during_an_exchange_counts_at_once(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_scrape_reads_the_counts_of_others_but_waits_for_no_slow_store(tmp_path: Path) -> None:
+def test_a_scrape_reads_the_counts_of_others_but_does_not_wait_for_a_slow_store(tmp_path: Path) -> None:
     async def scenario() -> None:
         other = Usage(SqliteUsageStore(tmp_path / "usage"))
         with await other.begin("shop", 60):
@@ -332,7 +344,7 @@ def test_two_servers_share_a_quota(tmp_path: Path) -> None:
             usage.set_limits({"sales": KeyLimits(characters_per_month=100)})
         with await first.begin("sales", 60):
             pass
-        await asyncio.sleep(2)  # the first one saves its counts, and what the second one knows becomes old
+        await asyncio.sleep(2)  # `first` saves its counts, and the counts that `second` has read become stale
         with pytest.raises(QuotaExceeded):
             await second.begin("sales", 41)
         with await second.begin("sales", 40):

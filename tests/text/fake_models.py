@@ -17,7 +17,7 @@ from benchmarks.roundtrip_models import Model, copied
 def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
     """Return a model that translates as `model` does, and then deletes all placeholders.
 
-    is_aligned: whether it returns an alignment, of every word to every word.
+    is_aligned: whether the new model returns an alignment of every word to every word.
     """
 
     def translate(source: str) -> SegmentTranslation:

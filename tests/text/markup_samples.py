@@ -38,7 +38,7 @@ def with_tags(text: str, tags: Sequence[Tag]) -> str:
 
 
 def aligned(source: str, target: str, pairs: Iterable[tuple[int, int]]) -> Alignment:
-    """Make an alignment whose subwords are words. pairs: (target word, source word) pairs of weight 1."""
+    """Make an alignment whose subwords are words. pairs: (target word, source word) indices that have weight 1."""
     source_words, target_words = words(source), words(target)
     weights = np.zeros((len(target_words), len(source_words)))
     for target_word, source_word in pairs:

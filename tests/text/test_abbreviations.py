@@ -41,12 +41,12 @@ from tests.text.growth import check_near_linear
         ("el", "Τι κάνεις\u037e Καλά", ["Τι κάνεις\u037e", "Καλά"]),
     ],
 )
-def test_sentences(language: str, text: str, expected: list[str]) -> None:
+def test_where_sentences_end(language: str, text: str, expected: list[str]) -> None:
     assert [span.of(text) for span in sentence_spans(text, language)] == expected
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_english_and_german_have_no_list(language: str) -> None:
+def test_english_and_german_have_no_list_of_abbreviations(language: str) -> None:
     parts = ["Mr. ", "Dr. ", "Mme. ", "2024. ", "mai ", "No. ", "5."]
     assert joined(parts, language) == parts
 

@@ -57,7 +57,7 @@ LANGUAGES = st.sampled_from(("en", "tr", "el"))
         ("Anna saw Ben in Rome", Casing.PLAIN, "Anna saw Ben in Rome"),
     ],
 )
-def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
+def test_capitals_and_titles_are_lowered_for_the_model(text: str, casing: Casing, expected: str) -> None:
     assert casing_of(text, "en") is casing
     assert lowered(text, casing, "en") == expected
 
@@ -112,13 +112,13 @@ def test_capitals_with_combining_accents() -> None:
     assert lowered(text, Casing.CAPITALS, "vi") == unicodedata.normalize("NFD", "Cảnh báo")
 
 
-def test_titles_are_english_only() -> None:
+def test_only_english_has_titles() -> None:
     assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
     for language in ("en", "en-GB"):
         assert casing_of("Der Alte Mann Und Das Meer", language) is Casing.TITLE
 
 
-def test_the_casing_of_the_translation() -> None:
+def test_the_translation_gets_the_casing_of_the_text() -> None:
     assert (
         restored("Vorsicht, Stra\u00dfe \U000f0000", Casing.CAPITALS, "de") == "VORSICHT, STRASSE \U000f0000"
     )

@@ -100,7 +100,7 @@ def unpacked(written: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.seconds
-def test_mapped_arrays_are_those_of_the_packed_model(unpacked: Path) -> None:
+def test_mapped_arrays_equal_the_arrays_of_the_packed_model(unpacked: Path) -> None:
     mapped, expected = read_arrays(unpacked), unpack()
     assert all(isinstance(mapped[name], np.memmap) for name in NAMES)
     assert all(np.array_equal(mapped[name], expected[name]) for name in NAMES)
@@ -159,7 +159,7 @@ PORTUGUESE = "As crian\u00e7as brincavam no jardim quando come\u00e7ou a chover.
 
 
 @pytest.mark.parametrize("target", ["pt", "pt-BR"])
-def test_each_of_two_codes_of_a_language_has_its_whole_probability(target: str) -> None:
+def test_each_code_of_a_language_has_the_whole_probability_of_the_language(target: str) -> None:
     served = ["en", "pt-BR", "pt"]
     detected = LanguageDetector(served).detect(PORTUGUESE)
     assert [code for code, _ in detected[:2]] == ["pt", "pt-BR"]
@@ -181,7 +181,7 @@ def test_a_code_with_a_region_is_returned_unchanged(detector: LanguageDetector) 
     ("code", "text"),
     [("nb", "Jeg vet ikke hvor jeg har lagt n\u00f8klene mine."), ("zh-Hans", "\u4f60\u597d\u5417")],
 )
-def test_codes_that_differ_from_the_models(code: str, text: str) -> None:
+def test_a_served_code_may_differ_from_the_code_of_the_detector(code: str, text: str) -> None:
     assert LanguageDetector(["en", code]).detect(text)[0][0] == code
 
 
@@ -227,7 +227,7 @@ def test_text_that_is_certainly_in_the_target_language_is_recognised(detector: L
 @pytest.mark.parametrize(
     ("letters", "confidence", "expected"), [(21, 0.95, True), (20, 1.0, False), (21, 0.94, False)]
 )
-def test_the_limits_of_certainty(letters: int, confidence: float, expected: bool) -> None:
+def test_certainty_needs_21_letters_and_0_95(letters: int, confidence: float, expected: bool) -> None:
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
 
 
@@ -237,18 +237,18 @@ def test_the_letters_of_a_url_do_not_make_a_text_certain() -> None:
 
 
 class BlockingLoader:
-    """A load function that waits for `may_end` and counts its calls. The first `failures` calls fail."""
+    """A load function that waits for `may_end` and counts its calls. The first `num_failures` calls fail."""
 
-    def __init__(self, detector: LanguageDetector, *, failures: int = 0) -> None:
+    def __init__(self, detector: LanguageDetector, *, num_failures: int = 0) -> None:
         self.may_end = threading.Event()
         self.count = 0
         self._detector = detector
-        self._failures = failures
+        self._num_failures = num_failures
 
     def __call__(self) -> LanguageDetector:
         self.count += 1
         assert self.may_end.wait(60)
-        if self.count <= self._failures:
+        if self.count <= self._num_failures:
             raise OSError("no room")
         return self._detector
 
@@ -280,7 +280,7 @@ def test_a_cancelled_wait_does_not_end_the_loading(detector: LanguageDetector) -
 
 
 def test_a_failed_load_is_repeated(detector: LanguageDetector) -> None:
-    loading = BlockingLoader(detector, failures=1)
+    loading = BlockingLoader(detector, num_failures=1)
     loading.may_end.set()
     lazy = LazyDetector(loading)
     with pytest.raises(OSError, match="no room"):

@@ -45,12 +45,12 @@ def found(text: str, terms: list[Term] = TERMS, language: str = "en") -> list[tu
         ("nothing here", []),
     ],
 )
-def test_terms_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
+def test_which_terms_are_found_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
     assert found(text) == expected
 
 
 @pytest.mark.parametrize("language", ["de", "de-AT"])
-def test_german_endings(language: str) -> None:
+def test_german_terms_are_found_with_their_endings(language: str) -> None:
     terms = [Term("Haus", "building"), Term("gro\u00dfer Hund", "big dog")]
     text = "Des Hauses, im Hause, HAUS, Hausboot, h\u00e4user, gro\u00dfer Hunde, haus"
     assert found(text, terms, language) == [
@@ -80,7 +80,9 @@ def test_a_language_without_endings_has_whole_words_only() -> None:
         ("en", "école", "l'école", []),
     ],
 )
-def test_words_with_an_apostrophe(language: str, term: str, text: str, expected: list[str]) -> None:
+def test_the_language_decides_whether_a_term_is_found_at_an_apostrophe(
+    language: str, term: str, text: str, expected: list[str]
+) -> None:
     hits = Glossary([Term(term, "x")], language).hits(text)
     assert [hit.surface for hit in hits] == expected
 
@@ -96,7 +98,7 @@ def test_terms_of_a_translation_are_found_at_an_apostrophe() -> None:
 
 
 @pytest.mark.parametrize("language", ["tr", "az-AZ"])
-def test_turkish_letters_i(language: str) -> None:
+def test_turkish_has_two_letters_i_in_either_case(language: str) -> None:
     assert found("IŞIK, Işık, ışık", [Term("ışık", "light")], language) == [
         ("IŞIK", "LIGHT"),
         ("Işık", "Light"),
@@ -109,7 +111,7 @@ def test_turkish_letters_i(language: str) -> None:
     assert missing_terms(hits, "KEDİ, İkon", language) == []
 
 
-def test_greek_replacements() -> None:
+def test_greek_replacements_have_no_tonos_in_capitals() -> None:
     hits = Glossary([Term("other", "άλλο")], "en").hits("OTHER Other", "el")
     assert [hit.replacement for hit in hits] == ["ΑΛΛΟ", "Άλλο"]
 
@@ -132,7 +134,7 @@ def test_a_glossary_takes_the_rules_of_another_language() -> None:
             assert list(glossary.hits(text)) == []
 
 
-def test_capitals_of_a_turkish_translation() -> None:
+def test_a_turkish_translation_in_capitals_has_turkish_capitals() -> None:
     glossary = Glossary([Term("cat", "kedi")], "en")
     parsed_text = parse_text("THE CAT SLEEPS.", ParseOptions("en", "tr", glossary=glossary))
     (segment,) = parsed_text.segments(lambda _source: True)
@@ -199,7 +201,7 @@ def test_a_term_with_capitals_wins_over_the_same_word_in_lower_case(order: int) 
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_term_as_written_wins_over_one_with_an_ending(order: int) -> None:
+def test_a_term_as_written_wins_over_a_term_with_an_ending(order: int) -> None:
     terms = [Term("box", "Kiste"), Term("boxes", "Kisten")][::order]
     assert found("boxes, box", terms) == [("boxes", "Kisten"), ("box", "Kiste")]
 

@@ -1,4 +1,7 @@
-"""The model reads plain spaces and no soft hyphens. The translation gets the text's own spaces back."""
+"""The model reads plain spaces and no soft hyphens. The translation gets the text's own spaces back.
+
+`written` is the text that the model reads, with the spaces that the caller wrote.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def test_the_model_reads_no_invisible_character(text: str, source: str) -> None:
 
 
 @given(PARTS, st.booleans())
-def test_positions_are_those_of_the_text(text: str, collapses_spaces: bool) -> None:
+def test_positions_lead_from_the_written_characters_to_the_text(text: str, collapses_spaces: bool) -> None:
     source, written, positions = model_input(text, collapses_spaces=collapses_spaces)
     assert len(source) == len(written) == len(positions)
     assert list(positions) == sorted(set(positions))
@@ -177,7 +180,7 @@ def test_characters_outside_of_a_sentence_stay() -> None:
     assert finished.text == "\ufeff ONE TWO. \u200b\u00a0\u00a0- THREE\u00ad\u00a0"
 
 
-def test_spans_are_those_of_the_callers_text() -> None:
+def test_spans_are_positions_in_the_callers_text() -> None:
     text = "The weath&shy;er&nbsp;is&#8203; good.&nbsp;So"
     parsed = parse_text(text, HTML)
     first, second = parsed.segments(lambda _source: True)

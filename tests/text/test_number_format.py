@@ -77,7 +77,7 @@ def test_a_region_has_the_numbers_of_its_language_or_its_own() -> None:
         assert rewritten_numbers(text, "en", code) == {}
 
 
-def test_other_languages() -> None:
+def test_quantities_between_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200,50 Euro", "de", "en") == {"1.200,50": "1,200.50"}
     assert rewritten_numbers("Wir verkaufen 1.200 am Tag.", "de", "en") == {"1.200": "1,200"}
     assert rewritten_numbers("um 3,5 a.m.", "de", "en") == {}
@@ -210,7 +210,7 @@ def test_superfluous_spaces_are_removed(source: str, text: str, expected: str) -
     assert (text if kept is None else "".join(text[place] for place in kept)) == expected
 
 
-def test_positions_at_the_closing_mark() -> None:
+def test_a_placeholder_stays_before_the_closing_mark_unless_the_source_has_it_after() -> None:
     assert closing_marks_start("so it is.") == 8
     assert closing_marks_start("\u201eso it is!\u201c ") == 9
     assert clamp_to_clause("a X b.", "X", "x y.", 4) == 3

@@ -26,7 +26,7 @@ def test_either_notation_of_groups_is_no_change_if_the_language_has_it(code: str
     assert not changed_numbers("1,234,567 people", "1.234.567", "en", code)
 
 
-def test_a_language_with_another_mark_reports_it() -> None:
+def test_a_decimal_mark_of_another_language_is_a_change() -> None:
     assert changed_numbers("It costs 3.5 euros.", "3,5", "en", "zh")
     assert changed_numbers("It costs 1.5 euros.", "1.51", "en", "ro")
 
@@ -70,6 +70,7 @@ def test_a_notation_of_the_language_is_no_change(source: str, target: str, code:
 
 
 def test_another_multiplied_number_is_a_change() -> None:
+    """A number may be multiplied: \u4e07 stands for ten thousand, and \u5104 for a hundred million."""
     found = changed_numbers("10\u4e07\u4eba", "200,000 people", "zh", "en")
     assert (found.missing, found.added) == (("10\u4e07",), ("200,000",))
     assert changed_numbers("3\u51045000\u4e07", "300 million", "zh", "en")
@@ -78,7 +79,7 @@ def test_another_multiplied_number_is_a_change() -> None:
     assert changed_numbers("1\u4e07" + "1.2.3\u4e07", "10,000", "zh", "en").missing == ("1.2.3",)
 
 
-def test_a_multiplied_number_is_compared_as_fast_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_multiplied_number_is_compared_as_fast_as_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     original = re.sub
 
@@ -93,7 +94,7 @@ def test_a_multiplied_number_is_compared_as_fast_as_another(monkeypatch: pytest.
     assert len(calls) < 20 * 400
 
 
-def test_the_decimal_mark_is_known_for_most_languages() -> None:
+def test_the_decimal_mark_is_known_for_all_languages_but_four() -> None:
     unknown = {code for code in KNOWN_LANGUAGES if len(decimal_marks(code)) > 1}
     assert unknown == {"ar", "fa", "km", "ps"}
 
@@ -155,7 +156,7 @@ def test_a_formula_has_no_letter_of_a_script_without_spaces(html: str, expected:
         ("gatos", "es", True),
     ],
 )
-def test_a_text_may_have_a_number_unless_its_language_has_known_words(
+def test_a_text_may_have_a_number_if_the_number_words_of_its_language_are_unknown(
     text: str, code: str, expected: bool
 ) -> None:
     assert may_have_number(text, code) is expected

@@ -131,7 +131,7 @@ def test_a_repeated_placeholder_is_kept_once() -> None:
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_REPEATED,)
 
 
-def test_spans_count_in_the_whole_texts() -> None:
+def test_spans_count_from_the_start_of_the_text() -> None:
     text = "  Go to {place}. - Come!"
     finished = translate_with(
         text, PLAIN, lambda source: SegmentTranslation(source.replace("Go to", "Geh zu"))
@@ -144,20 +144,20 @@ def test_spans_count_in_the_whole_texts() -> None:
     ]
 
 
-def test_spans_count_markup() -> None:
+def test_spans_count_the_characters_of_markup() -> None:
     text = "<p>Go &amp; see</p><p>it</p>"
     finished = translate_with(text, HTML)
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go &amp; see", "it"]
 
 
-def test_a_replaced_terms_span_is_that_of_the_term() -> None:
+def test_a_span_covers_a_term_and_not_its_longer_replacement() -> None:
     text = "The water"
     parsed = parse_text(text, PLAIN._replace(glossary=Glossary([Term("water", "Brausewasser")], "en")))
     (segment,) = parsed.segments(lambda _source: True)
     assert parsed.span(segment) == (0, 9)
 
 
-def test_the_range_of_a_number_that_is_a_placeholder_is_the_numbers() -> None:
+def test_the_range_of_a_placeholder_for_a_number_is_the_range_of_the_number() -> None:
     text = "We sold 12,345 tickets in 2024."
     parsed = parse_text(text, PLAIN)
     (segment,) = parsed.segments(lambda _source: True)
@@ -198,7 +198,7 @@ def test_a_segments_span_has_its_tags_and_a_words_span_has_none() -> None:
         ("MIND THE GAP", PLAIN, ["Mind the gap"]),
     ],
 )  # fmt: skip
-def test_the_models_input(text: str, options: ParseOptions, sources: list[str]) -> None:
+def test_what_the_model_reads(text: str, options: ParseOptions, sources: list[str]) -> None:
     segments = parse_text(text, options).segments(lambda _source: True)
     assert [segment.source for segment in segments] == sources
 

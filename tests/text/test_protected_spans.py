@@ -155,7 +155,7 @@ def test_spans_that_share_a_character_are_merged() -> None:
      "%*", "%1$*1$", "%0<PRI", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
-    """The colon keeps `protected_spans` from returning at once."""
+    """The text has a colon, because `protected_spans` returns at once if a text has no sign of a protected span."""
     check_near_linear(lambda size: protected_spans(":" + unit * (size // len(unit))), 400_000)
 
 

@@ -110,7 +110,7 @@ def test_offsets_are_positions_in_the_markup(markup: str) -> None:
         ("<b translate=no>One <i translate=yes>two</i></b> three", ["\U000f0000 three"]),
     ],
 )  # fmt: skip
-def test_the_text_of_html(markup: str, expected: list[str]) -> None:
+def test_the_texts_of_the_blocks_of_html(markup: str, expected: list[str]) -> None:
     assert texts(read_html(markup)) == expected
 
 
@@ -152,7 +152,7 @@ def test_ignored_tags_are_not_translated() -> None:
         ("", XmlRules(), []),
     ],
 )  # fmt: skip
-def test_the_text_of_xml(markup: str, rules: XmlRules, expected: list[str]) -> None:
+def test_the_texts_of_the_blocks_of_xml(markup: str, rules: XmlRules, expected: list[str]) -> None:
     document = read_xml(markup, rules)
     assert texts(document) == expected
     assert written(document) == markup
@@ -222,11 +222,11 @@ def test_deep_elements_need_no_recursion() -> None:
         ("&#0;", [("&#0;", "\ufffd")]),
     ],
 )
-def test_references(raw: str, expected: list[tuple[str, str | None]]) -> None:
+def test_references_are_read_with_their_characters(raw: str, expected: list[tuple[str, str | None]]) -> None:
     assert list(read_references(raw)) == expected
 
 
-def test_references_of_a_block() -> None:
+def test_a_block_lists_the_reference_of_each_character() -> None:
     (block,) = (
         part
         for part in read_html("&mdash;\u2014 &#65;B &copy 1 &bne; &quot;").parts
@@ -235,7 +235,7 @@ def test_references_of_a_block() -> None:
     assert references_of(block) == {"\u2014": "&mdash;", "\u00a9": "&copy;", '"': "&quot;"}
 
 
-def test_protecting_includes_tags_or_leaves_the_text() -> None:
+def test_a_span_is_protected_with_its_whole_elements_or_not_at_all() -> None:
     markup = "<i><u>ab</u><u>cd</u></i> e<b>fg</b> hi"
     (block,) = (part for part in read_html(markup).parts if isinstance(part, Block))
     assert block.text == "abcd efg hi"

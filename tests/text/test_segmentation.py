@@ -118,7 +118,7 @@ def test_parts_are_in_order() -> None:
         ("We came. B\u00a0. He left.", ["We came.", "B\u00a0.", "He left."]),
     ],
 )
-def test_sentences(text: str, expected: list[str]) -> None:
+def test_where_sentences_begin_and_end(text: str, expected: list[str]) -> None:
     assert [span.of(text) for span in spans_of(text)] == expected
 
 
@@ -171,7 +171,7 @@ def test_list_marks_and_line_breaks_are_unchanged(
     assert joined == "\r\n".join("".join(list_marks) + "x" * bool(rest) for list_marks, rest in lines)
 
 
-def test_pieces_of_an_over_long_sentence_are_flagged() -> None:
+def test_pieces_of_an_over_long_sentence_are_flagged_as_parts() -> None:
     text = "one, two, three four"
     (whole,) = fitting_pieces(text, Span(0, 20), lambda part: len(part) <= 20)
     assert (whole.span, whole.is_part) == (Span(0, 20), False)
@@ -182,7 +182,7 @@ def test_pieces_of_an_over_long_sentence_are_flagged() -> None:
     ]
 
 
-def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
+def test_a_piece_is_flagged_as_a_part_if_the_other_half_has_no_letter() -> None:
     (part,) = fitting_pieces("one 1234", Span(0, 8), lambda part: len(part) <= 4)
     assert (part.span, part.is_part) == (Span(0, 3), True)
 
@@ -259,7 +259,7 @@ def test_a_line_on_which_the_library_fails_is_one_sentence(monkeypatch: pytest.M
     assert spans_of("One. Two.") == [Span(0, 9)]
 
 
-def test_an_interrupt_in_the_library_is_no_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_the_library_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_language: str, _line: str) -> list[str]:
         raise KeyboardInterrupt
 

@@ -26,15 +26,15 @@ A, B = "\U000f0000", "\U000f0001"
 def segment(source: str) -> SourceSegment:
     placeholders = tuple(character for character in source if character in {A, B})
     return SourceSegment(
-        source,
-        placeholders,
-        Casing.PLAIN,
-        0,
-        Span(0, len(source)),
-        False,
-        range(0),
-        range(len(source)),
-        source,
+        source=source,
+        placeholders=placeholders,
+        casing=Casing.PLAIN,
+        block=0,
+        span=Span(0, len(source)),
+        is_part=False,
+        tags=range(0),
+        positions=range(len(source)),
+        written=source,
     )
 
 
@@ -164,7 +164,7 @@ def test_numbers_become_placeholders() -> None:
     assert with_placeholders.restore_numbers(repaired.text).count("1,234.5") == 1
 
 
-def test_no_parts_with_an_alignment_or_if_only_an_emoji_is_lost() -> None:
+def test_a_segment_is_not_divided_with_an_alignment_or_if_only_an_emoji_is_lost() -> None:
     source = f"Dear {A} come"
     assert spans_between_placeholders(segment(source), translated(source, "Komm", [(0, 2)])) == []
     assert (
@@ -184,7 +184,7 @@ def test_no_parts_with_an_alignment_or_if_only_an_emoji_is_lost() -> None:
         (" \t", []),
     ],
 )
-def test_words(text: str, expected: list[str]) -> None:
+def test_how_a_text_is_divided_into_words(text: str, expected: list[str]) -> None:
     assert [word.of(text) for word in words(text)] == expected
 
 
@@ -208,7 +208,7 @@ def test_a_run_needs_a_word() -> None:
         WordAlignment("a", aligned("a", "a", [(0, 0)])).best_run(0, 1, 1, 1)
 
 
-def test_more_placeholders_than_are_placed_keep_their_order() -> None:
+def test_more_lost_placeholders_than_the_maximum_keep_their_order() -> None:
     lost = "".join(chr(ord(A) + number) for number in range(MAX_TAGS + 1))
     source = f"Hallo {lost}."
     one = segment(source)._replace(placeholders=tuple(lost))

@@ -14,7 +14,7 @@ from app.text.tokenizer import PLACEHOLDER_SYMBOLS, SPACE, Tokenizer, TokenizerE
 from tests.model.sentences import pairs, write_tokenizer
 from tests.text.growth import check_near_linear
 
-# U+0958 composes to two characters, and U+0344 to two marks.
+# NFC turns U+0958 into two characters, and U+0344 into two marks.
 DECOMPOSED = "".join(
     unicodedata.normalize("NFD", each)
     for each in ("Größe", "Tiếng Việt được", "한국", "नमस्ते ो", "\u1e69\u1e38", "\u0390\U0001f44d\U0001f3fd")
@@ -44,7 +44,7 @@ def test_source_subwords_cover_the_text_in_order(tokenizer: Tokenizer, text: str
     assert all(start <= end for start, end in offsets)
 
 
-def test_offsets_of_a_subword_are_those_of_its_characters(tokenizer: Tokenizer) -> None:
+def test_the_offsets_of_a_subword_enclose_its_characters(tokenizer: Tokenizer) -> None:
     text = "Anna sees 42 cats."
     for part, identity in zip(
         parts(text, source_offsets(tokenizer, text)), tokenizer.encode(text).ids, strict=False
@@ -79,7 +79,7 @@ def normalising(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         pytest.param("Anna \U0001f600 sees\u2026 \u4f60\u597d cats.", id="with verbatim spans"),
     ],
 )
-def test_offsets_are_those_before_the_normalisation(normalising: Tokenizer, text: str) -> None:
+def test_offsets_are_positions_before_the_normalisation(normalising: Tokenizer, text: str) -> None:
     offsets = source_offsets(normalising, text)
     assert len(offsets) == len(normalising.encode(text).ids) - 1
     assert "".join(parts(text, offsets)) == text
@@ -124,7 +124,8 @@ def test_offsets_count_decomposed_letters(tokenizer: Tokenizer) -> None:
 @example(DECOMPOSED)
 @example(COMPOSING)
 @example("L\u0304\u0323")  # the second mark and the letter compose first, then the other mark
-def test_a_position_is_the_last_one_whose_text_composes_to_no_more(text: str) -> None:
+def test_a_position_in_the_composed_text_leads_to_the_text_as_sent(text: str) -> None:
+    """Index i leads to the last position before which the text composes to at most i characters."""
     lengths = [len(unicodedata.normalize("NFC", text[:end])) for end in range(len(text) + 1)]
     for index in range(lengths[-1] + 1):
         last = max(end for end, length in enumerate(lengths) if length <= index)
@@ -138,6 +139,7 @@ def test_positions_after_a_long_run_of_marks_are_exact() -> None:
     assert "".join(parts(text, offsets)) == text
     assert parts(text, offsets)[0] == "x"
     assert parts(text, offsets)[-2:] == ["e\u0301", "y"]
+    # After MAX_CLUSTER_LENGTH characters of the run, positions are not exact: they are at the end of the run.
     cut, run_end = 1 + MAX_CLUSTER_LENGTH, text.index("e")
     assert {end for _, end in offsets if cut < end <= run_end} == {run_end}
 
@@ -159,7 +161,7 @@ def test_the_time_for_offsets_is_linear(repeated: str) -> None:
     def convert(size: int) -> None:
         as_sent("e\u0301" + repeated * (size // len(repeated)), [(0, 1)])
 
-    for size in (1_600, 16_000):  # a cubic function fails at the first, and takes an hour for the second
+    for size in (1_600, 16_000):  # a cubic function fails at the first size; the second would take an hour
         check_near_linear(convert, size)
 
 

@@ -115,7 +115,7 @@ def test_every_tag_appears_once_and_well_formed_for_any_alignment(
 
 
 @given(st.data(), NESTED, TARGETS)
-def test_part_of_a_well_formed_text_stays_part_of_one(data: st.DataObject, markup: str, target: str) -> None:
+def test_a_part_of_a_text_keeps_the_text_well_formed(data: st.DataObject, markup: str, target: str) -> None:
     """The matching tag of a tag may be in an earlier or later sentence."""
     whole, tags = scan(markup)
     first = data.draw(st.integers(0, len(tags)))
@@ -239,7 +239,7 @@ def test_more_than_the_maximum_of_tags_are_not_placed() -> None:
         assert (placement.is_sure, len(placement.tags)) == (is_sure, number)
 
 
-def test_partners_do_not_cross_pairs() -> None:
+def test_the_pairs_of_partners_do_not_cross() -> None:
     names = [
         ("a", TagKind.OPEN),
         ("b", TagKind.OPEN),

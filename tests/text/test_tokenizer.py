@@ -10,7 +10,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text import tokenizer as module
+from app.text import tokenizer as tokenizer_module
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer, WordCache
 from tests.model.sentences import pairs
 
@@ -38,7 +38,7 @@ def test_encoding_by_word_equals_encoding_at_once(
 
 
 def test_the_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CACHED_WORDS", 3)
+    monkeypatch.setattr(tokenizer_module, "MAX_CACHED_WORDS", 3)
     encoded: list[str] = []
 
     def encode(word: str) -> list[int]:

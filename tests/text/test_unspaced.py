@@ -94,7 +94,7 @@ def rendered(source: str, translation: SegmentTranslation, languages: tuple[str,
         ("Say so {name}.", ("en", "de"), "Sag {x}", "Sag {x} {name}"),
     ],
 )
-def test_a_placeholder_at_the_end_of_a_translation(
+def test_where_a_lost_placeholder_is_inserted_in_a_translation(
     source: str, languages: tuple[str, str], text: str, expected: str
 ) -> None:
     assert rendered(source, SegmentTranslation(text), languages) == expected

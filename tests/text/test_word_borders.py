@@ -116,7 +116,7 @@ def test_elements_that_are_shown_apart_are_blocks(markup: str, expected: list[st
         "One<!-- -->Two",
     ],
 )
-def test_a_sentence_is_not_divided_elsewhere(markup: str) -> None:
+def test_elements_that_may_share_a_word_or_sentence_are_not_divided(markup: str) -> None:
     assert all(part.kind != "boundary" for part in html_parts(markup))
 
 

@@ -26,7 +26,7 @@ class ScriptedServer:
     """Responds to each POST with the next of `answers`. After the last one it responds with the texts in upper case.
 
     requests: the parsed bodies in order of arrival. headers: of the requests. paths: such as `POST /v1/translate`.
-    models: name, version and the one language pair (`en>de`) of each model in the response to GET. Such requests are
+    models: name, version and the one language pair (`en>de`) of each model in the response to GET. GET requests are
         not in the lists above.
     """
 

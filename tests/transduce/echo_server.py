@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         content = json.dumps(answer).encode()
         with self.server.counting:
             self.server.num_now += 1
-            self.server.most_at_once = max(self.server.most_at_once, self.server.num_now)
+            self.server.max_at_once = max(self.server.max_at_once, self.server.num_now)
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -46,9 +46,8 @@ class Handler(BaseHTTPRequestHandler):
         for piece in first:
             self.wfile.write(piece)
             self.server.is_over.wait(self.server.pause_s)
-        with (
-            self.server.counting
-        ):  # before the end of the answer, after which the client sends its next request
+        # Before the last piece is written, because the client sends its next request after that piece.
+        with self.server.counting:
             self.server.num_now -= 1
         self.wfile.write(last)
 
@@ -61,7 +60,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class EchoServer(ThreadingHTTPServer):
-    """most_at_once: answers that were written at the same time. pause_s: seconds between two pieces of an answer."""
+    """max_at_once: the maximum number of answers that were written at the same time.
+
+    pause_s: seconds between two pieces of an answer. is_over: set when the server stops.
+    """
 
     daemon_threads = True
     request_queue_size = 200
@@ -69,7 +71,7 @@ class EchoServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.is_over, self.counting = threading.Event(), threading.Lock()
-        self.num_now = self.most_at_once = 0
+        self.num_now = self.max_at_once = 0
         self.pause_s = 0.0
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 

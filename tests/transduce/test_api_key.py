@@ -1,4 +1,4 @@
-"""The API key of a file."""
+"""The API key is read from a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transduce.errors import CommandError
 
 
 @pytest.mark.parametrize("content", [b"secret\n", b" secret", b"\xef\xbb\xbfsecret\r\n"])
-def test_white_space_and_a_byte_order_mark_are_not_of_the_key(tmp_path: Path, content: bytes) -> None:
+def test_white_space_and_a_byte_order_mark_do_not_belong_to_the_key(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     assert find_api_key(path) == "secret"
@@ -26,7 +26,7 @@ def test_white_space_and_a_byte_order_mark_are_not_of_the_key(tmp_path: Path, co
         ("schl\u00fcssel".encode(), "key does not hold an API key of printable ASCII"),
     ],
 )
-def test_a_file_without_a_key_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_the_error_names_a_file_without_a_usable_key(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     with pytest.raises(CommandError) as raised:

@@ -15,7 +15,7 @@ from transduce.errors import ExitCode
 MODULES_OF_EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotlib", "tensorboard")
 
 
-def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in an interpreter without `modules`."""
     hide = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
     program = f"{hide}from transduce.cli import main\nsys.exit(main({list(arguments)!r}))"
@@ -41,7 +41,7 @@ def subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.
 
 @pytest.mark.server
 def test_help_lists_every_command_without_any_extra() -> None:
-    done = without((*MODULES_OF_EXTRAS, "app", "model", "export", "numpy"), "--help")
+    done = run_without((*MODULES_OF_EXTRAS, "app", "model", "export", "numpy"), "--help")
     assert done.returncode == 0, done.stderr
     assert {"serve", "translate", "train", "evaluate", "export", "verify"} <= SUBCOMMANDS.keys()
     assert all(f"\n    {name} " in done.stdout for name in SUBCOMMANDS)
@@ -53,8 +53,8 @@ def test_help_lists_every_command_without_any_extra() -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", list(SUBCOMMANDS))
-def test_help_of_a_command_without_its_extra(name: str) -> None:
-    done = without(MODULES_OF_EXTRAS, name, "--help")
+def test_the_help_of_a_command_needs_no_extra(name: str) -> None:
+    done = run_without(MODULES_OF_EXTRAS, name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: transduce {name}")
     assert "exit codes:" in done.stdout
@@ -69,7 +69,7 @@ def test_the_help_of_serve_has_the_exit_codes_of_the_server(capsys: pytest.Captu
         assert [code in words for code in codes] == [is_server] * 3
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert stopped.value.code == 0
@@ -79,7 +79,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["frobnicate"], ["translate"], ["serve", "--port", "70000"], ["--nonsense"]]
 )
-def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == ExitCode.USAGE
@@ -189,7 +189,7 @@ def test_a_closed_stdout_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
 def test_a_stdout_that_cannot_be_written_is_an_error_when_the_command_ends(
     tmp_path: Path, argument: str, is_full: bool, message: str
 ) -> None:
-    """What a command prints without a flush reaches stdout at its end only."""
+    """What a command prints without a flush reaches stdout only when the command ends."""
     (tmp_path / "speaker.py").write_text(
         "def add_speak_arguments(parser): pass\ndef run_speak(args):\n    print('one line')\n    return 0\n"
     )

@@ -68,7 +68,7 @@ def test_a_connection_that_always_breaks_is_tried_three_times() -> None:
 @pytest.mark.parametrize(
     ("options", "num_requests"), [({"max_retries": 2}, 3), ({"max_retries": 0}, 1), ({"max_wait_s": 0.05}, 1)]
 )
-def test_retries_end(options: dict[str, float], num_requests: int) -> None:
+def test_the_number_and_the_time_of_retries_are_limited(options: dict[str, float], num_requests: int) -> None:
     with bad_server(answer(429, ERROR, LATER)) as server:
         with pytest.raises(transduce.Overloaded) as raised:
             translated(server, **options)
@@ -132,7 +132,7 @@ def test_a_timeout_is_not_retried() -> None:
         assert raised.value.status is None
 
 
-def test_no_server_at_the_address() -> None:
+def test_no_server_at_the_address_is_a_failed_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     with (
@@ -166,7 +166,7 @@ def test_an_invalid_response_raises_invalid_answer(body: object) -> None:
         translated(server)
 
 
-def test_an_unknown_option() -> None:
+def test_an_unknown_option_is_a_type_error() -> None:
     with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):
         client.translate("yes", source="en", target="de", beamsize=4)  # type: ignore[call-arg]
 
@@ -220,7 +220,9 @@ def test_a_stream_is_retried_only_before_its_first_event() -> None:
         ("source_too_long", transduce.RequestRefused, 422),
     ],
 )
-def test_an_error_within_a_stream(code: str, expected: type[transduce.TransduceError], status: int) -> None:
+def test_an_error_within_a_stream_is_raised_with_its_status(
+    code: str, expected: type[transduce.TransduceError], status: int
+) -> None:
     """The error has the status that it has in a response without a stream."""
     refused = {"error": {"code": code, "message": "too late", "request_id": "r"}}
     with bad_server(cut(stream(("start", START), ("error", refused)))) as server:

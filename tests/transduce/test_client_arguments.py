@@ -46,13 +46,13 @@ def test_a_url_of_another_form_is_refused(kind: type[transduce.Client], url: str
 
 
 @pytest.mark.parametrize("url", ["http://h", "https://[::1]:8000/", "http://bücher.example/translate/"])
-def test_a_url_with_a_path_or_without_a_port(url: str) -> None:
+def test_a_url_with_a_path_or_without_a_port_is_accepted(url: str) -> None:
     transduce.Client(url).close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", ["schl\u00fcssel", "a\nb"])
-def test_a_key_that_a_header_cannot_carry(kind: type[transduce.Client], key: str) -> None:
+def test_a_key_that_a_header_cannot_carry_is_refused(kind: type[transduce.Client], key: str) -> None:
     with pytest.raises(ValueError, match="the API key has characters other than printable ASCII"):
         kind(HERE, api_key=key)
 
@@ -75,7 +75,7 @@ def test_a_number_out_of_range_is_refused(kind: type[transduce.Client], name: st
 
 
 @pytest.mark.parametrize("timeout_s", [math.inf, 1e7, 1e300])
-def test_a_very_long_timeout_is_none(timeout_s: float) -> None:
+def test_a_very_long_timeout_counts_as_no_timeout(timeout_s: float) -> None:
     with (
         echo_server() as server,
         transduce.Client(server.url, timeout_s=timeout_s, max_wait_s=math.inf) as client,
@@ -118,13 +118,13 @@ def test_a_variable_that_cannot_be_used_is_a_value_error(
     for kind in KINDS:
         with pytest.raises(ValueError, match=expected):
             kind(ELSEWHERE)
-        kind(HERE)
+        kind(HERE)  # reads no proxy variable, and no certificates because the URL is http://
     assert main(["top", ELSEWHERE, "--json"]) == 1
     assert capsys.readouterr().err.startswith(f"transduce top: {expected}")
 
 
 @pytest.mark.usefixtures("proxy")
-def test_a_server_of_this_machine_has_a_certificate_of_its_own(
+def test_a_server_of_this_machine_may_have_a_private_certificate_despite_a_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = make_certificate(tmp_path)

@@ -37,7 +37,7 @@ END = chunk(b"")
 
 
 def streams(*after: bytes) -> Act:
-    """Send NUM_STREAMS streams on one connection. after: what follows the events of each, piece by piece."""
+    """Send NUM_STREAMS streams on one connection. after: what follows the events of each stream, piece by piece."""
 
     def send(connection: socket.socket) -> None:
         for number in range(NUM_STREAMS):
@@ -86,7 +86,7 @@ def test_a_connection_that_breaks_after_the_last_event_is_no_error(is_async: boo
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_reading_a_stream_of_a_closed_client_has_failed(is_async: bool) -> None:
+def test_reading_a_stream_fails_after_its_client_is_closed(is_async: bool) -> None:
     released = threading.Event()
 
     def begins(connection: socket.socket) -> None:

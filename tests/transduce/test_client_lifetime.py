@@ -1,4 +1,4 @@
-"""Calls of the client that are cancelled, that are many, that follow a fork, or whose client is closed."""
+"""Cancelled calls of the client, many calls at once, calls after a fork, and calls whose client is closed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_call_that_is_cancelled_twice_leaves_no_connection_in_use() -> None:
         asyncio.run(run(server.url))
 
 
-def test_the_error_of_a_task_that_nobody_reads_is_not_logged() -> None:
+def test_an_error_in_own_task_is_not_logged_if_nobody_reads_it() -> None:
     logged: list[object] = []
 
     async def fail() -> None:
@@ -97,7 +97,7 @@ def test_the_error_of_a_task_that_nobody_reads_is_not_logged() -> None:
     assert logged == []
 
 
-def test_calls_wait_for_those_before_them_longer_than_timeout_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_may_wait_for_earlier_calls_longer_than_timeout_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transduce.client.connections.MAX_CALLS", 2)
     texts = [str(number) for number in range(8)]
 
@@ -111,7 +111,7 @@ def test_calls_wait_for_those_before_them_longer_than_timeout_s(monkeypatch: pyt
     with echo_server() as server:
         server.pause_s = 0.1
         asyncio.run(run(server.url))
-        assert server.most_at_once == 2
+        assert server.max_at_once == 2
 
 
 @pytest.mark.seconds
@@ -196,8 +196,10 @@ def test_a_forked_process_has_its_own_connections(kind: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_call_ends_if_its_client_is_closed_in_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one pause: a closed client does not try again."""
+def test_a_call_ends_if_its_client_is_closed_during_the_pause_before_a_retry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each call sends one request and pauses once: a closed client does not try again."""
     act = answer(503, {"error": {"message": "later"}}, "Retry-After: 1\r\n")
     num_pauses = 0
 

@@ -75,7 +75,7 @@ def test_the_result_has_the_requested_details(url: str) -> None:
 
 
 def test_a_stream_ends_with_the_result_of_translate(url: str) -> None:
-    """Each segment also ends with one event, and there are deltas."""
+    """Before the result there is one SegmentDone event a segment, and at least one Delta event."""
     text = "Where is the station? I am <b>hungry</b>.\n\nIt is late and the water is cold."
     with transduce.Client(url) as client:
         with client.stream(

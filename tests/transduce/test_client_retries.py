@@ -18,7 +18,7 @@ from transduce.cli import main
 
 @dataclass
 class Clock:
-    """A time that only `pass_by` moves. waits: the arguments of each sleep."""
+    """A time that only `pass_by` moves. waits: the seconds of each sleep."""
 
     waits: list[float]
     now: float = 1_000.0
@@ -38,7 +38,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock([])
     monkeypatch.setattr("transduce.client.retries.monotonic", lambda: clock.now)
-    # Only the clients sleep by this clock: other threads of the process may be at work.
+    # Replace `sleep` for the clients only: other threads of the process must really sleep.
     monkeypatch.setattr("transduce.client.sync_client.time", SimpleNamespace(sleep=clock.sleep))
     monkeypatch.setattr("transduce.client.async_client.asyncio", SimpleNamespace(sleep=clock.async_sleep))
     return clock
@@ -69,7 +69,7 @@ CALLS = [call, call_async, stream]
 
 
 def slow_answer(clock: Clock, seconds: float, retry_after: str) -> Act:
-    """Respond with 503 after this time."""
+    """Respond with 503 after this number of seconds of the clock. retry_after: the header Retry-After."""
     respond = answer(503, ERROR, f"Retry-After: {retry_after}\r\n")
 
     def act(connection: socket.socket) -> None:
@@ -80,7 +80,7 @@ def slow_answer(clock: Clock, seconds: float, retry_after: str) -> Act:
 
 
 @pytest.mark.parametrize("send", CALLS)
-def test_the_time_of_the_requests_counts(clock: Clock, send: Callable[..., None]) -> None:
+def test_the_time_of_requests_counts_towards_max_wait(clock: Clock, send: Callable[..., None]) -> None:
     with bad_server(slow_answer(clock, 5, "1")) as server:
         with pytest.raises(transduce.NotReady):
             send(server, max_wait_s=5, max_retries=50)
@@ -88,7 +88,9 @@ def test_the_time_of_the_requests_counts(clock: Clock, send: Callable[..., None]
 
 
 @pytest.mark.parametrize("send", CALLS)
-def test_the_time_before_the_first_failure_does_not_count(clock: Clock, send: Callable[..., None]) -> None:
+def test_the_time_before_the_first_failure_does_not_count_towards_max_wait(
+    clock: Clock, send: Callable[..., None]
+) -> None:
     with bad_server(slow_answer(clock, 50, "1"), slow_answer(clock, 0, "9")) as server:
         with pytest.raises(transduce.NotReady):
             send(server, max_wait_s=5, max_retries=50)
@@ -96,7 +98,7 @@ def test_the_time_before_the_first_failure_does_not_count(clock: Clock, send: Ca
 
 
 @pytest.mark.parametrize("send", CALLS)
-def test_a_retry_after_of_0_has_a_pause(clock: Clock, send: Callable[..., None]) -> None:
+def test_the_client_pauses_even_if_retry_after_is_0(clock: Clock, send: Callable[..., None]) -> None:
     with bad_server(answer(429, ERROR, "Retry-After: 0\r\n")) as server:
         with pytest.raises(transduce.Overloaded):
             send(server, max_wait_s=1, max_retries=50)

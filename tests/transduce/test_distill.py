@@ -35,8 +35,9 @@ def translated(texts: list[str], version: str = "1") -> tuple[int, object]:
 class UpperCaseServer:
     """A server from en to de and back. Its translation of a text is the text in capitals, without `MUTE`.
 
-    It answers a request with `bad` in a text with `refusal`.
-    num_left: the number of answers until the server only answers `later`. With None it never does.
+    It answers a request with `refusal` if one of the texts contains `bad`.
+    num_left: how many more requests are translated; all later ones are answered with `later`. None means no limit.
+    -n means that n requests were answered with `later`.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ def distill(
         ("--max-wait=-1", "'-1' is negative"),
     ],
 )
-def test_a_time_that_is_no_time_is_refused(
+def test_an_invalid_time_is_refused(
     option: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     languages = ("--source", "en", "--target", "de")
@@ -200,7 +201,7 @@ def test_the_same_command_resumes(
     assert not part.exists()
 
 
-def test_a_run_that_was_interrupted_at_its_end_resumes_with_a_refused_text(
+def test_a_resumed_run_succeeds_if_the_server_refuses_all_remaining_texts(
     server: UpperCaseServer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -288,7 +289,7 @@ def test_other_options_do_not_resume(
     assert (tmp_path / "out.tsv.part").read_bytes() == before
 
 
-def test_another_batch_size_resumes_without_sampling(
+def test_a_run_resumes_with_another_batch_size_unless_it_samples(
     server: UpperCaseServer, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = tmp_path / "whole.tsv"

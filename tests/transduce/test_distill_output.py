@@ -1,18 +1,19 @@
-"""The lines of `transduce distill`, and its output, which a second run resumes."""
+"""The form of an output line of `transduce distill`, and the output file, which a second run completes."""
 
 from __future__ import annotations
 
+import fcntl
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 
 from model.corpus import Pair, read_data
-from model.file_lock import LockedError
 from transduce.distill_corpus import PairForm, Sentence
 from transduce.distill_output import ResumableOutput
 from transduce.errors import CommandError, ExitCode
@@ -26,13 +27,63 @@ def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
     with ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1) as output:
         output.write(["1\ta\tb"])
         with (
-            pytest.raises(LockedError, match=r"another run is writing .*x\.tsv\.part"),
+            pytest.raises(CommandError, match=r"another run is writing .*x\.tsv\.part"),
             ResumableOutput(tmp_path / "x.tsv", {"a": 1}, batch_size=1),
         ):
             pass
         output.write(["1\tc\td"])
         assert output.finish() == 2
     assert (tmp_path / "x.tsv").read_text("utf-8") == "1\ta\tb\n1\tc\td\n"
+
+
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["removed", "made again"])
+def test_files_that_another_run_removes_are_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    """is_made_again: whether a third run has made the file again, and has been killed."""
+    flock, other = fcntl.flock, ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1)
+    output = ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1)
+
+    def flock_late(file: IO[bytes], operation: int) -> None:
+        """Between the opening of the file and its first lock, the other run ends."""
+        monkeypatch.setattr("fcntl.flock", flock)
+        other.write(["1\ta\tb"])
+        other.finish()
+        other.__exit__(None, None, None)
+        if is_made_again:
+            (tmp_path / "x.tsv.part").touch()
+        flock(file, operation)
+
+    with other:
+        monkeypatch.setattr("fcntl.flock", flock_late)
+        with output:
+            assert output.num_done == 0
+            output.write(["1\tc\td"])
+    (tmp_path / "x.tsv").unlink()
+    with ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) as again:
+        assert again.num_done == 1
+
+
+def test_a_run_that_begins_while_the_other_one_removes_its_files_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) for _ in range(2))
+    unlink = Path.unlink
+
+    def unlink_and_begin(path: Path, missing_ok: bool = False) -> None:
+        """The second run begins as soon as the first one has removed the locked file."""
+        unlink(path, missing_ok)
+        if path.suffix == ".part":
+            second.__enter__().write(["1\ta\tb"])
+
+    with first:
+        monkeypatch.setattr(Path, "unlink", unlink_and_begin)
+        first.finish()
+    monkeypatch.undo()
+    second.__exit__(None, None, None)
+    (tmp_path / "x.tsv").unlink()
+    with ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) as again:
+        assert again.num_done == 1
 
 
 def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_line_for_each_bundle(folder: Path, capsys: pytest.CaptureFixture[str]
     assert len({len(line) for line in (head, *lines)}) == 1, "the columns are aligned"
 
 
-def test_json_has_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_values_of_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", str(folder / "a"), "--json"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     size = sum(path.stat().st_size for path in (folder / "a").rglob("*") if path.is_file())

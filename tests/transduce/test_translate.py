@@ -34,8 +34,8 @@ def translate(server: ScriptedServer, path: Path, *options: str) -> int:
     return main(["translate", "--url", server.url, *LANGUAGES, *options, str(path)])
 
 
-def written(path: Path, content: bytes) -> Path:
-    file = path / "source.txt"
+def written(folder: Path, content: bytes) -> Path:
+    file = folder / "source.txt"
     file.write_bytes(content)
     return file
 
@@ -70,7 +70,7 @@ def test_blank_lines_send_no_request(server: ScriptedServer, tmp_path: Path) -> 
     assert [request["text"] for request in server.requests] == [["one"]]
 
 
-def test_what_is_sent(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_request_has_the_texts_the_options_and_the_key(server: ScriptedServer, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("secret\n")
     file = written(tmp_path, b"one\n")
@@ -276,7 +276,8 @@ def test_a_batch_that_is_too_large_or_too_slow_is_halved(
 def test_errors_are_one_line(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: Answer, line: str
 ) -> None:
-    server.answers = [answer] * 2  # the client asks once more after a 500 without an error of Transduce
+    # The client repeats the request once after a 500 whose body is no error of Transduce.
+    server.answers = [answer] * 2
     assert translate(server, written(tmp_path, b"one\n")) == 1
     assert capsys.readouterr().err == f"transduce translate: {line}\n"
 
@@ -338,7 +339,7 @@ def test_a_translation_never_adds_a_line() -> None:
     assert translated_line(line, iter([parts])) == " eins zwei\r\n"
 
 
-def test_pieces_without_white_space_get_a_gap() -> None:
+def test_a_gap_is_put_between_translations_of_pieces_without_white_space() -> None:
     text = "\u4ed6\u6765\u3002" * 2_000
     (line,) = read_lines(io.BytesIO(text.encode()))
     assert len(line.pieces) == 2

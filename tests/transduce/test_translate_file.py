@@ -94,7 +94,7 @@ def test_the_request_options_of_each_kind_of_text(swapping: ScriptedServer, tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "is_empty"),
+    ("name", "data", "has_no_text"),
     [
         ("page.html", b"<html translate=no><p>One.</p></html>", True),
         ("page.html", b"<p>12</p>", True),
@@ -108,15 +108,15 @@ def test_a_file_without_text_is_written_with_a_warning(
     capsys: pytest.CaptureFixture[str],
     name: str,
     data: bytes,
-    is_empty: bool,
+    has_no_text: bool,
 ) -> None:
     path, out = tmp_path / name, tmp_path / "out"
     path.write_bytes(data)
     assert run(swapping, path, "-o", out) == 0
     warning = "transduce translate: no text to translate was found\n"
-    assert capsys.readouterr().err == (warning if is_empty else "")
-    assert (out.read_bytes() == data) == is_empty
-    assert bool(swapping.requests) != is_empty
+    assert capsys.readouterr().err == (warning if has_no_text else "")
+    assert (out.read_bytes() == data) == has_no_text
+    assert bool(swapping.requests) != has_no_text
 
 
 def test_stdin_and_stdout(
@@ -188,7 +188,10 @@ def test_a_journal_is_resumed_only_if_the_translating_models_are_the_same(
     chosen: list[str],
     is_resumed: bool,
 ) -> None:
-    """models, changed: name, version and pair of each served model, in both runs. chosen: the values of --model."""
+    """models, changed: the models served in the first and in the second run, each as name, version and pair.
+
+    chosen: the values of --model.
+    """
     path, out = tmp_path / "a.txt", tmp_path / "b.txt"
     path.write_text("one\ntwo\n")
     arguments = [path, "-o", out, *(f"--model={name}" for name in chosen)]
@@ -313,7 +316,7 @@ def test_a_journal_that_the_other_run_removes_is_made_again(
     journal = Journal(tmp_path / "out", b"data", {})
 
     def flock_late(file: IO[bytes], operation: int) -> None:
-        """The first time, the run that had the lock ends after this one has opened the file."""
+        """Before the first lock, remove the journal that this run has opened, as the other run does at its end."""
         nonlocal is_first
         if is_first:
             journal.remove()
@@ -328,7 +331,7 @@ def test_a_journal_that_the_other_run_removes_is_made_again(
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOLCK])
-def test_a_file_system_without_locks_has_journals(
+def test_a_journal_works_on_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "no locks")))

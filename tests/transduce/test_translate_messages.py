@@ -14,7 +14,7 @@ from transduce.translate_batch import error_line
 
 
 class Stream(io.StringIO):
-    """A standard file. is_terminal: what `isatty` returns."""
+    """A standard stream. is_terminal: what `isatty` returns."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Stream(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("has_file", "is_stdout", "is_stderr", "is_shown"),
+    ("has_file", "is_stdout_terminal", "is_stderr_terminal", "is_shown"),
     [
         (True, False, True, True),
         (True, True, True, False),
@@ -30,18 +30,18 @@ class Stream(io.StringIO):
         (False, False, True, False),
     ],
 )
-def test_the_progress_bar_is_shown_on_a_terminal_that_does_not_show_the_lines(
+def test_the_bar_is_shown_only_for_a_file_and_if_stderr_alone_is_a_terminal(
     has_file: bool,
-    is_stdout: bool,
-    is_stderr: bool,
+    is_stdout_terminal: bool,
+    is_stderr_terminal: bool,
     is_shown: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\n")
-    shown = Stream(is_terminal=is_stderr)
-    monkeypatch.setattr(sys, "stdout", Stream(is_terminal=is_stdout))
+    shown = Stream(is_terminal=is_stderr_terminal)
+    monkeypatch.setattr(sys, "stdout", Stream(is_terminal=is_stdout_terminal))
     monkeypatch.setattr(sys, "stderr", shown)
     with progress_bar(file if has_file else None) as bar:
         bar.update(4)
@@ -58,6 +58,6 @@ def test_the_progress_bar_is_shown_on_a_terminal_that_does_not_show_the_lines(
         ("http://127.0.0.1:8000: ReadError", False),
     ],
 )
-def test_only_a_server_of_this_machine_can_be_started(message: str, has_hint: bool) -> None:
+def test_the_hint_is_given_only_for_a_server_of_this_machine(message: str, has_hint: bool) -> None:
     hint = "; `transduce serve` starts one"
     assert error_line(ConnectionFailed(message)) == message + (hint if has_hint else "")

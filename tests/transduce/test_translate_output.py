@@ -1,4 +1,4 @@
-"""What `-o` names: symbolic links, modes, and paths that are refused before the work."""
+"""The output path of `-o`: symbolic links, file modes, and paths that are refused before any request."""
 
 from __future__ import annotations
 

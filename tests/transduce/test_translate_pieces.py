@@ -63,10 +63,11 @@ def test_a_line_with_too_many_sentences_is_cut(
     assert capsysbinary.readouterr().out.decode() == f"hELLO!\n{LONG.swapcase()}\nbYE!\n"
     assert "".join(limited.accepted) == f"Hello!{LONG.strip()}Bye!"
     assert all(part.strip().endswith("!") for part in limited.accepted), "cut inside a sentence"
+    # Parts are made by halving, so each part of LONG has at least half of MAX_SENTENCES sentences.
     assert len(limited.accepted) <= 2 + 30 / (MAX_SENTENCES / 2), "cut smaller than necessary"
 
 
-def test_the_parts_of_a_line_are_in_its_array_of_json(
+def test_the_parts_of_a_line_share_one_json_array(
     limited: SentenceServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.txt"

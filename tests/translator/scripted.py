@@ -41,8 +41,8 @@ NO_END = "..."
 class ScriptedEngine:
     """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text.
 
-    prioritized: the sentences of `prioritize_retries`. costs: the arguments of each `resize`. is_full: whether a check
-    of the bounds refuses.
+    prioritized: the sentences of `prioritize_retries`. costs: the arguments of each `resize`. is_full: whether `resize`
+    refuses when it checks the bounds of the queue.
     """
 
     def __init__(self, tokenizer: Tokenizer, limits: Any, translate: FakeModel) -> None:
@@ -195,9 +195,9 @@ def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
 class RecordingObserver:
     """An observer that records the events.
 
-    shown: the text so far, by text and segment.
-    ended: the final texts, by text and segment.
-    replacements: the place and the new text of each replacement, in order.
+    shown: the text so far, by text index and segment index.
+    ended: the final texts, by text index and segment index.
+    replacements: both indexes and the new text of each replacement, in order.
     """
 
     def __init__(self) -> None:

@@ -96,8 +96,8 @@ def test_no_break_spaces_and_soft_hyphens_change_no_word(
     translation = bundled(text, TextFormat.HTML, beam_size=4).text
     assert translation.replace("&nbsp;", " ") == expected
     assert all(each in translation for each in kept)
-    decoded = bundled(unescape(text), TextFormat.PLAIN, beam_size=4).text
-    assert decoded == unescape(translation)
+    unescaped = bundled(unescape(text), TextFormat.PLAIN, beam_size=4).text
+    assert unescaped == unescape(translation)
 
 
 def test_a_plain_sentence_is_the_same_in_a_document(bundled: Bundled) -> None:

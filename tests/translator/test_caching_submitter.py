@@ -31,7 +31,7 @@ from tests.engine.test_engine import (
     NARROW,
     WIDE,
     GatedRunner,
-    has_begun,
+    begins_before_deadline,
     run_with_deadlines,
     running,
 )
@@ -73,7 +73,7 @@ def submit(
     )
 
 
-def in_scenario(scenario: Any) -> None:
+def run_scenario(scenario: Any) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 2 * HANG_TIMEOUT_S))
 
 
@@ -100,7 +100,7 @@ def test_a_cached_sentence_is_not_decoded_again() -> None:
             assert (stats.num_hits, stats.num_misses, stats.num_coalesced) == (1, 1, 0)
             assert stats.num_bytes > 0
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 # Options that each differ in one field from DecodingOptions(beam_size=3).
@@ -132,7 +132,7 @@ VARIANTS: dict[str, DecodingOptions] = {
 
 def test_the_key_depends_on_every_option_every_id_and_the_model() -> None:
     assert set(VARIANTS) == {field.name for field in fields(DecodingOptions)}, (
-        "each decoding option needs a line above"
+        "each decoding option needs a line in VARIANTS"
     )
     base = DecodingOptions(beam_size=3)
     engine: Any = None
@@ -169,7 +169,7 @@ def test_equal_sentences_in_flight_are_decoded_once() -> None:
             await submit(submitter)
             assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of zero bytes stays empty"
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_no_sentences_are_coalesced_if_coalescing_is_off() -> None:
@@ -185,7 +185,7 @@ def test_no_sentences_are_coalesced_if_coalescing_is_off() -> None:
             assert submit(submitter).done()
             assert submitter.stats().num_coalesced == 0
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows() -> None:
@@ -216,7 +216,7 @@ def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows(
             assert runner.batches[-1] == 1, "the sixteen rows of the cancelled sentence are free"
             assert not submitter.has((8, EOS), WIDE), "a cancelled sentence is not cached"
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_each_subscriber_has_its_own_deadline() -> None:
@@ -224,7 +224,7 @@ def test_each_subscriber_has_its_own_deadline() -> None:
         runner = GatedRunner()
         async with running_submitter(runner) as submitter:
             short = submit(submitter, options=WIDE, timeout_s=timeout_s)
-            if not await has_begun(runner, short):
+            if not await begins_before_deadline(runner, short):
                 return False
             long = submit(submitter, options=WIDE, request_id="long")
             shorter = submit(submitter, options=WIDE, request_id="shorter", timeout_s=0.02)
@@ -234,7 +234,7 @@ def test_each_subscriber_has_its_own_deadline() -> None:
             assert not long.done()
             runner.gate.set()
             assert (await long).hypotheses
-            assert runner.encoded == [SOURCE], "decoded once, although the first expired"
+            assert runner.encoded == [SOURCE], "decoded once, although the first deadline has passed"
             late = submit(submitter, (8, EOS), timeout_s=-1.0)
             with pytest.raises(DeadlineExceeded):
                 await late
@@ -244,7 +244,7 @@ def test_each_subscriber_has_its_own_deadline() -> None:
 
 
 def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again() -> None:
-    """A request with time left subscribes after the engine sets the error."""
+    """The engine sets DeadlineExceeded, and then a request that has time left subscribes."""
 
     async def scenario() -> None:
         runner = GatedRunner()
@@ -258,7 +258,7 @@ def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again(
             assert (await first).hypotheses, "the first subscriber had time left, too"
             assert submitter.has(SOURCE, NARROW)
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
@@ -286,7 +286,7 @@ def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
                 submit(submitter, (), NARROW)
             assert submitter._in_flight == {}
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_samples_are_shared_only_if_the_caller_chose_the_seed() -> None:
@@ -302,10 +302,10 @@ def test_samples_are_shared_only_if_the_caller_chose_the_seed() -> None:
             assert submitter.has(SOURCE, chosen)
             assert not submitter.has(SOURCE, drawn)
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
-def test_tokens_reach_every_subscriber_from_the_first_on() -> None:
+def test_every_subscriber_gets_all_tokens_from_the_first_on() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         received: dict[str, list[int]] = {"a": [], "b": [], "c": []}
@@ -328,7 +328,7 @@ def test_tokens_reach_every_subscriber_from_the_first_on() -> None:
             assert received["a"] == received["b"] == received["c"] == list(ids)[: len(received["a"])]
             assert len(received["a"]) >= len(ids) - 1
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_cached_sentences_have_no_cost_and_are_answered_with_a_full_queue() -> None:
@@ -365,7 +365,7 @@ def test_cached_sentences_have_no_cost_and_are_answered_with_a_full_queue() -> N
             assert engine.health().num_pending_sentences == 0
             assert engine.health().num_pending_tokens == 0
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
@@ -376,7 +376,7 @@ def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
             with submitter.reserve(2, 2, deadline=deadline), pytest.raises(Overloaded):
                 submitter.reserve(1, 1, deadline=deadline).__enter__()
 
-    in_scenario(scenario)
+    run_scenario(scenario)
 
 
 def test_closing_the_engine_fails_all_subscribers() -> None:
@@ -394,4 +394,4 @@ def test_closing_the_engine_fails_all_subscribers() -> None:
         runner.gate.set()
         await closing
 
-    in_scenario(scenario)
+    run_scenario(scenario)

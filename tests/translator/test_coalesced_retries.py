@@ -39,6 +39,7 @@ def test_a_retry_that_joins_a_sentence_moves_no_other_request() -> None:
             assert [sequence.is_retry for sequence in engine._pending] == [False] * 4 + [True]
             runner.gate.set()
             await asyncio.gather(*answers, joined, new)
+            # Request "third" is at the front, and 8 is its first sentence. Then the requests take turns as before.
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 7, 9]
 
     asyncio.run(asyncio.wait_for(scenario(), 2 * HANG_TIMEOUT_S))

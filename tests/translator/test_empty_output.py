@@ -1,6 +1,6 @@
 """A text with letters or digits has a translation with letters or digits.
 
-The translation of a text with words is not only its digits. Repetitions and endless output are reported.
+The translation of a text with words has more than the digits of the text. Repetitions and endless output are reported.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_the_source_replaces_a_second_output_with_only_its_digits(tokenizer: Tok
     assert len(script.engine.submitted) == 2
 
 
-def test_the_longer_output_is_not_longer_than_the_ratio_allows(tokenizer: Tokenizer) -> None:
+def test_the_retry_for_a_longer_output_keeps_max_target_ratio(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, lambda _: "2")
     options = OptionChanges.of(max_target_ratio=0.5)
     assert script("2 Garten", options=options, extra_target_length=None).text == "2 Garten"
@@ -129,7 +129,7 @@ def test_a_text_without_words_is_decoded_at_most_once(tokenizer: Tokenizer, text
 
 
 def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Tokenizer) -> None:
-    """With a high temperature no part ends. The limits of all parts add up to about that of the sentence."""
+    """With a high temperature no part ends. The limits of all parts add up to about the limit of the sentence."""
     script = ScriptedTranslator(tokenizer, lambda source: f"{source}{NO_END}")
     source = (
         "Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town"

@@ -147,10 +147,10 @@ def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
         ("en-de xx-de", GERMAN, "de", False),
     ],
 )
-def test_a_source_that_the_detector_does_not_know(
+def test_a_text_may_be_in_a_source_language_that_the_detector_does_not_know(
     pairs: str, text: str, source: str, is_translated: bool
 ) -> None:
-    """A text with letters is returned unchanged only if, of all known languages, it is certainly in the target."""
+    """A text with letters is returned unchanged only if the detector is certain that it is in the target language."""
     served = [LanguagePair(source=pair[:2], target=pair[3:]) for pair in pairs.split()]
     found = resolved(served, text)
     assert (found.source, found.pair is not None) == (source, is_translated)
@@ -178,7 +178,7 @@ def test_a_language_with_two_codes(pairs: str, text: str, source: str, is_transl
     assert (found.source, found.pair is not None) == (source, is_translated)
 
 
-def test_a_text_in_a_target_that_is_only_a_source_under_two_codes() -> None:
+def test_a_text_in_the_target_language_is_unchanged_if_two_codes_serve_it_as_a_source() -> None:
     served = [LanguagePair(source=code, target="en") for code in ("pt", "pt-BR")]
     detector = LazyDetector(lambda: LanguageDetector(("pt", "pt-BR", "en")))
     found = Languages(served, detector).resolve("crian\u00e7as", "pt-BR", field="text")
@@ -203,8 +203,8 @@ def test_a_language_that_is_served_only_as_a_source_is_no_target(
     assert (caught.value.source, caught.value.target) == ("de", "en")
 
 
-def test_a_short_text_in_a_language_that_is_not_translated_into_a_mere_source_is_refused() -> None:
-    """No pair has English as its target. The text is too short to be certainly foreign."""
+def test_a_short_text_is_refused_if_no_pair_has_the_requested_target() -> None:
+    """The requested target is English, which is served only as a source. A short text is not certainly German."""
     served = [LanguagePair(source=code, target="de") for code in ("en", "fr")]
     languages = Languages(served, LazyDetector(lambda: LanguageDetector(("de", "en", "fr"))))
     with pytest.raises(UnsupportedLanguages) as caught:
@@ -235,7 +235,7 @@ def test_a_text_in_a_language_that_only_the_second_model_has_is_unchanged(
 def models_into_english(
     tokenizer: Tokenizer, sources: Sequence[str], *, limits: AnswerLimits | None = None
 ) -> tuple[Models, list[ScriptedTranslator]]:
-    """A model for each source language."""
+    """Models from each source language into English, with one detector, and the scripts of these models."""
     known = LazyDetector(lambda: LanguageDetector(("en", *sources)))
     scripts = [
         ScriptedTranslator(
@@ -255,7 +255,7 @@ def models_into_english(
 def test_a_model_that_a_reload_has_kept_serves_with_the_new_detector(
     tokenizer: Tokenizer, is_stream: bool, name: str | None
 ) -> None:
-    """One reload adds a model from Luxembourgish, another removes it. Without it the text is detected as German."""
+    """One reload adds a model from Luxembourgish, another removes it. Without this model the text counts as German."""
     text = "Moien, ech hunn haut muer net vill Zäit, mee ech kommen de Mëtteg bei dech heem."
     (alone, _), (both, _) = (models_into_english(tokenizer, sources) for sources in (["de"], ["de", "lb"]))
     added = Models([*alone, [*both][1]], LazyDetector(lambda: LanguageDetector(("de", "en", "lb"))))
@@ -315,7 +315,7 @@ def test_a_texts_language_does_not_depend_on_the_other_texts(
         ({"token_scores": True}, r"3 lists, 6 with the other texts, the limit is 5"),
     ],
 )
-def test_texts_for_several_models_count_together(
+def test_texts_for_several_models_share_the_limits_of_the_answer(
     tokenizer: Tokenizer, changes: dict[str, bool], message: str
 ) -> None:
     limits = AnswerLimits(max_sentences=100 if changes else 5, max_token_lists=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -49,9 +50,12 @@ class StreamObserver:
         self.final = text
 
 
-def live_segment(tokenizer: Tokenizer, show: object = str) -> tuple[StreamObserver, LiveSegment]:
+def live_segment(
+    tokenizer: Tokenizer, show: Callable[[str], str] = str
+) -> tuple[StreamObserver, LiveSegment]:
+    """show: restores the casing of the model's output. The default, `str`, changes nothing."""
     observer = StreamObserver()
-    return observer, LiveSegment(observer, (2, 5), tokenizer, show, is_greedy=True)  # type: ignore[arg-type]
+    return observer, LiveSegment(observer, (2, 5), tokenizer, show, is_greedy=True)
 
 
 @pytest.mark.parametrize(("text", "verbatim_spans"), SENTENCES)
@@ -62,7 +66,7 @@ def test_deltas_add_up_to_the_text(
     rng = random.Random(seed)
     ids = tokenizer.encode_target(text, verbatim_spans)[:-1]
     whole = tokenizer.decode(ids, verbatim_spans)
-    assert whole.num_appended == 0
+    assert whole.num_appended == 0  # no span was lost
     observer, segment = live_segment(tokenizer)
     position = 0
     while position < len(ids):
@@ -86,11 +90,12 @@ def test_a_character_in_bytes_is_sent_whole(tokenizer: Tokenizer) -> None:
 
 
 def test_a_verbatim_span_is_sent_at_its_placeholder_and_not_before(tokenizer: Tokenizer) -> None:
+    # The target has a placeholder for 東京 only. 🎉 is lost, so it is appended to the final text.
     verbatim_spans = ("東京", "🎉")
     ids = tokenizer.encode_target("Er mag 東京 sehr", verbatim_spans[:1])[:-1]
     observer, segment = live_segment(tokenizer)
-    for position, identity in enumerate(ids):
-        segment.on_tokens(position, (identity,), verbatim_spans)
+    for position, token_id in enumerate(ids):
+        segment.on_tokens(position, (token_id,), verbatim_spans)
         assert "🎉" not in observer.text
     assert observer.text == "Er mag 東京 sehr"
     final = tokenizer.decode(ids, verbatim_spans).text
@@ -117,7 +122,7 @@ def test_a_restart_withdraws_the_text(tokenizer: Tokenizer) -> None:
     assert observer.num_replaced == 3
 
 
-def test_the_text_is_sent_in_its_casing(tokenizer: Tokenizer) -> None:
+def test_deltas_have_the_casing_of_the_final_text(tokenizer: Tokenizer) -> None:
     observer, segment = live_segment(tokenizer, str.upper)
     segment.on_tokens(0, tokenizer.encode_target("Straße frei")[:-1], ())
     assert observer.text == "STRASSE FREI"

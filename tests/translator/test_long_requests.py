@@ -54,10 +54,10 @@ async def running(tokenizer: Tokenizer, hang_file: Path) -> AsyncIterator[Transl
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_long_requests_at_once_do_not_pass_the_bound(
+def test_long_requests_at_once_do_not_exceed_max_pending_sentences(
     tokenizer: Tokenizer, tmp_path: Path, is_streamed: bool
 ) -> None:
-    """Each is accepted as one sentence, because none of them is split yet."""
+    """Each request is first accepted as one sentence, because its text is not split yet."""
 
     async def scenario() -> None:
         hang_file = tmp_path / "hang"
@@ -75,6 +75,7 @@ def test_long_requests_at_once_do_not_pass_the_bound(
             while engine.health().num_pending_sentences != NUM_LINES * sum(not task.done() for task in tasks):
                 assert time.monotonic() < until, "each is split, and then accepted or refused"
                 await asyncio.sleep(0.01)
+            # MAX_PENDING has room for the sentences of two requests, so four of the six are refused.
             assert engine.health().num_pending_sentences == 2 * NUM_LINES
             quiet = asyncio.create_task(translator.translate(request(["Anna draws."], share="quiet")))
             await asyncio.sleep(0)

@@ -17,7 +17,10 @@ HANG_TIMEOUT_S = 60.0
 
 
 class Loads:
-    """Loads and unloads fake models, and records the pool's actions. may_load: loads wait while it is cleared."""
+    """Loads and unloads fake models, and records the pool's actions.
+
+    may_load: loads wait while it is cleared. broken: the names of the models whose loads fail.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.pool = ModelPool(max_bytes, unload=self.unload, listener=self)
@@ -25,12 +28,12 @@ class Loads:
         self.may_load.set()
         self.events: list[str] = []
         self.broken: set[str] = set()
-        self.most_bytes = 0
+        self.peak_bytes = 0
 
     def model(self, name: str, num_bytes: int = 1) -> PooledModel:
         async def load(_model: PooledModel) -> Translator:
             self.events.append(f"load {name}")
-            self.most_bytes = max(self.most_bytes, self.pool.num_bytes)
+            self.peak_bytes = max(self.peak_bytes, self.pool.num_bytes)
             await self.may_load.wait()
             if name in self.broken:
                 raise BundleError(name, ["broken"])
@@ -62,7 +65,7 @@ class Loads:
             await let_tasks_run()
 
     @contextlib.asynccontextmanager
-    async def users(self, *models: PooledModel) -> AsyncIterator[None]:
+    async def in_use(self, *models: PooledModel) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for model in models:
                 await stack.enter_async_context(self.pool.held(model, time.monotonic() + HANG_TIMEOUT_S))
@@ -100,7 +103,7 @@ def test_the_least_recently_used_model_is_unloaded() -> None:
 
     loads = run(2, test)
     assert loads.events == ["load a", "load b", "unload b", "load c", "unload c", "load b"]
-    assert loads.most_bytes == 2
+    assert loads.peak_bytes == 2
 
 
 def test_a_large_model_unloads_as_many_as_it_needs() -> None:
@@ -109,13 +112,13 @@ def test_a_large_model_unloads_as_many_as_it_needs() -> None:
 
     loads = run(3, test)
     assert loads.events == ["load a", "load b", "load c", "unload a", "unload b", "load large"]
-    assert loads.most_bytes == 3
+    assert loads.peak_bytes == 3
 
 
 def test_a_model_in_use_stays_and_the_other_request_waits() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")
-        async with loads.users(a):
+        async with loads.in_use(a):
             waiting = asyncio.create_task(loads.use(b))
             await let_tasks_run()
             assert loads.events == ["load a"]
@@ -127,7 +130,7 @@ def test_a_model_in_use_stays_and_the_other_request_waits() -> None:
 def test_a_request_waits_no_longer_than_its_deadline() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")
-        async with loads.users(a):
+        async with loads.in_use(a):
             with pytest.raises(
                 NotReady, match="the model b is not loaded yet: other requests use all"
             ) as caught:
@@ -154,7 +157,7 @@ def test_a_slow_load_goes_on_after_the_deadline() -> None:
     assert run(1, test).events == ["load a"]
 
 
-def test_a_load_that_waits_unloads_a_model_whose_request_left_while_it_was_loading() -> None:
+def test_a_model_whose_request_gave_up_is_unloaded_for_a_waiting_load() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")
         loads.may_load.clear()
@@ -172,7 +175,7 @@ def test_a_load_that_waits_unloads_a_model_whose_request_left_while_it_was_loadi
 def test_loads_get_memory_in_the_order_of_their_requests() -> None:
     async def test(loads: Loads) -> None:
         a, large, small = loads.model("a"), loads.model("large", 3), loads.model("small")
-        async with loads.users(a):
+        async with loads.in_use(a):
             first = asyncio.create_task(loads.use(large))
             await let_tasks_run()
             second = asyncio.create_task(loads.use(small))
@@ -213,10 +216,10 @@ def test_a_reload_may_exceed_the_budget_but_unloads_idle_models_first() -> None:
     async def test(loads: Loads) -> None:
         old, idle, new = loads.model("old"), loads.model("idle"), loads.model("new")
         await loads.use(idle)
-        async with loads.users(old):
+        async with loads.in_use(old):
             await loads.pool.load(new, may_exceed=True)
             assert loads.pool.num_bytes == 2
-            async with loads.users(new):
+            async with loads.in_use(new):
                 await loads.pool.load(idle, may_exceed=True)
             assert loads.pool.num_bytes == 3
             retired = asyncio.create_task(loads.pool.retire(old))
@@ -246,7 +249,7 @@ def test_a_kept_model_is_not_unloaded() -> None:
 def test_a_reload_does_not_wait_for_a_load_that_waits_for_memory() -> None:
     async def test(loads: Loads) -> None:
         used, other, new = loads.model("used"), loads.model("other"), loads.model("new")
-        async with loads.users(used):
+        async with loads.in_use(used):
             waiting = asyncio.create_task(loads.use(other))
             await let_tasks_run()
             await loads.pool.load(new, may_exceed=True, timeout_s=1)
@@ -259,7 +262,7 @@ def test_a_reload_does_not_wait_for_a_load_that_waits_for_memory() -> None:
 def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
     async def test(loads: Loads) -> None:
         a = loads.model("a")
-        async with loads.users(a):
+        async with loads.in_use(a):
             with pytest.raises(ModelInUse, match="the model a loads, or a request or a reload uses it"):
                 await loads.pool.unload(a)
         await loads.pool.unload(a)
@@ -271,7 +274,7 @@ def test_a_model_in_use_is_not_unloaded_by_an_administrator() -> None:
 def test_a_cancelled_request_leaves_no_user() -> None:
     async def test(loads: Loads) -> None:
         a, b = loads.model("a"), loads.model("b")
-        async with loads.users(a):
+        async with loads.in_use(a):
             waiting = asyncio.create_task(loads.use(b))
             await let_tasks_run()
             waiting.cancel()
@@ -304,7 +307,7 @@ def test_two_requests_that_need_two_models_each_do_not_block_each_other() -> Non
         await asyncio.gather(*(loads.use_both(*pair) for pair in ((a, b), (c, d), (b, a), (a, a))))
         assert all(model.num_users == 0 for model in (a, b, c, d))
 
-    assert run(2, test).most_bytes == 2
+    assert run(2, test).peak_bytes == 2
 
 
 def test_a_request_for_two_models_and_one_for_a_large_model_do_not_block_each_other() -> None:
@@ -323,13 +326,13 @@ def test_a_request_for_two_models_and_one_for_a_large_model_do_not_block_each_ot
     ]  # fmt: skip
 
 
-def test_both_models_of_a_request_get_memory_in_its_turn_although_another_request_waits_for_one() -> None:
-    """The request for b alone comes after that for the second large model, whose load needs the memory of a."""
+def test_a_request_for_two_models_gets_both_at_its_turn_although_a_later_one_waits_for_one_of_them() -> None:
+    """The order of the requests: `large`, a and b together, `other`, which is as large, and b alone."""
 
     async def test(loads: Loads) -> None:
         a, b, used = (loads.model(name) for name in ("a", "b", "used"))
         waiting = []
-        async with loads.users(used):
+        async with loads.in_use(used):
             large = (loads.use(loads.model(name, 3)) for name in ("large", "other"))
             for use in (next(large), loads.use_both(a, b), next(large), loads.use(b)):
                 waiting.append(asyncio.create_task(use))
@@ -355,7 +358,7 @@ def test_two_models_that_do_not_fit_together_are_refused_at_once() -> None:
 def test_a_request_that_waits_for_its_turn_names_the_model_that_is_not_loaded() -> None:
     async def test(loads: Loads) -> None:
         b, c, large = loads.model("b"), loads.model("c"), loads.model("large", 3)
-        async with loads.users(c):
+        async with loads.in_use(c):
             waiting = asyncio.create_task(loads.use(large))
             await let_tasks_run()
             for pair in ((b, c), (c, b)):

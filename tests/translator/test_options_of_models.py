@@ -78,7 +78,7 @@ def test_each_half_of_a_pivot_has_its_own_defaults(tokenizer: Tokenizer, detecto
 def test_both_halves_of_a_pivot_have_the_options_that_are_set(
     tokenizer: Tokenizer, detector: LazyDetector
 ) -> None:
-    """Also an option that is set to the default of one of the models."""
+    """An option that the request sets to the default of one model counts as set, too."""
     scripted = Scripted(tokenizer, detector, replace(FIRST, beam_size=1), LAST)
     for values in ({"alpha": LAST.alpha, "beam_size": 4}, {"early_stop": EarlyStop.BOUND}):
         scripted.translate(GERMAN, source="de", target="fr", options=OptionChanges.of(**values))
@@ -88,9 +88,7 @@ def test_both_halves_of_a_pivot_have_the_options_that_are_set(
     assert [options.alpha for options in last] == [LAST.alpha, LAST.alpha]
 
 
-def test_texts_of_several_models_have_the_options_of_theirs(
-    tokenizer: Tokenizer, detector: LazyDetector
-) -> None:
+def test_each_text_has_the_defaults_of_its_own_model(tokenizer: Tokenizer, detector: LazyDetector) -> None:
     german = replace(FIRST, pairs=(("de", "fr"),))
     scripted = Scripted(tokenizer, detector, german, LAST)
     scripted.translate(GERMAN, ENGLISH, source=None, target="fr", options=OptionChanges.of(beam_size=2))

@@ -92,14 +92,14 @@ def test_each_segment_goes_through_both_models(tokenizer: Tokenizer) -> None:
     assert (result.num_sentences, result.num_cached) == (3, 0)
 
 
-def test_the_sentence_of_the_pivot_is_not_split_again(tokenizer: Tokenizer) -> None:
+def test_the_pivot_text_of_a_sentence_is_not_split_again(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer, lambda _: "Anna sees it. Nobody draws. Anna forgets it.")
     translation = pivoted("Anna sees the river.")
     assert pivoted.last.sources == ["Anna sees it. Nobody draws. Anna forgets it."]
     assert len(translation.segments) == 1
 
 
-def test_a_pivot_that_is_too_long_is_translated_in_parts(tokenizer: Tokenizer) -> None:
+def test_a_pivot_text_that_is_too_long_is_translated_in_parts(tokenizer: Tokenizer) -> None:
     words = [f"brother {number}" for number in range(10, 34)]
     pivoted = Pivoted(tokenizer, lambda _: ", ".join(words))
     translation = pivoted("Anna sees 10 brothers and many more of them today, and so on.")
@@ -166,7 +166,7 @@ def test_numbers_are_kept_and_written_as_in_the_target_language(tokenizer: Token
         assert not segment.changed_numbers
 
 
-def test_the_pivot_has_plain_spaces_and_numbers_of_its_language(tokenizer: Tokenizer) -> None:
+def test_the_pivot_text_has_plain_spaces_and_numbers_as_in_the_pivot_language(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     text = "Anna sees 10\u00a0{unit} and 777,123,456\u00a0cats\u00a0to\u00adday."
     assert pivoted(text).text == "Anna sees 10\u00a0{unit} and 777.123.456\u00a0cats\u00a0today."
@@ -213,7 +213,7 @@ def test_escapes_are_written_again(tokenizer: Tokenizer) -> None:
     assert Pivoted(tokenizer)(markup, text_format=TextFormat.HTML).text == markup
 
 
-def test_the_attention_is_the_product_of_both(tokenizer: Tokenizer) -> None:
+def test_the_joined_attention_is_the_product_of_both_halves(tokenizer: Tokenizer) -> None:
     """Text `ab cd` -> pivot `xyz w` -> target `pq`."""
     first = Attention(
         source=((0, 2), (2, 5), (5, 5)),
@@ -249,7 +249,7 @@ def test_tokens_refer_to_the_callers_text(tokenizer: Tokenizer) -> None:
             assert text[start:end].strip() == (token.text or "").strip()
 
 
-def test_the_answers_options_are_for_the_second_half(tokenizer: Tokenizer) -> None:
+def test_options_of_the_answer_apply_only_to_the_second_half(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     options = GREEDY.updated(
         beam_size=5,
@@ -300,7 +300,7 @@ def test_an_option_that_one_model_lacks_is_refused(tokenizer: Tokenizer) -> None
         assert raised.value.field == "alignment"
 
 
-def test_the_limits_count_as_for_a_model(tokenizer: Tokenizer) -> None:
+def test_the_answer_limits_of_a_single_model_apply_to_a_pivot(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
     with pytest.raises(PayloadTooLarge):
         pivoted("Anna draws. " * 1001)

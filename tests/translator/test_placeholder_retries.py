@@ -24,7 +24,7 @@ def test_only_the_changed_number_is_a_placeholder(tokenizer: Tokenizer) -> None:
     assert script.sources[1:] == ["Anna draws \ue000 cats and 44 trees."]
 
 
-def test_all_numbers_are_placeholders_if_another_one_changes_then(tokenizer: Tokenizer) -> None:
+def test_all_numbers_are_placeholders_if_another_number_changes_in_the_retry(tokenizer: Tokenizer) -> None:
     def translate(source: str) -> str:
         return source.replace("44", "22") if "\ue000" in source else source.replace("2 ", "24 ")
 
@@ -73,7 +73,7 @@ def test_the_first_translation_is_kept_if_placeholders_lose_more(tokenizer: Toke
     assert translation.segments[0].changed_numbers.added == ("4",)
 
 
-# In the last case the placeholder is lost, and the parts around it are too short.
+# In the last case the retry loses its placeholder, and the parts around the placeholder are too short to decode.
 @pytest.mark.parametrize(
     ("source", "terms", "num_decodings"),
     [
@@ -93,7 +93,7 @@ def test_a_retry_that_is_too_short_for_the_requested_lengths_is_left_out(
     assert translation.text.startswith("Anna draws")
 
 
-def test_marks_follow_the_target_language(tokenizer: Tokenizer) -> None:
+def test_marks_in_numbers_follow_the_target_language(tokenizer: Tokenizer) -> None:
     echo = ScriptedTranslator(tokenizer, lambda source: source)
     assert echo("Anna has 1,200 cats of 3.5 kilos.").text == "Anna has 1.200 cats of 3,5 kilos."
     changing = ScriptedTranslator(tokenizer, lambda source: source.replace("1,200", "1,300"))

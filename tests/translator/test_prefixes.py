@@ -74,6 +74,7 @@ def test_a_url_needs_no_space_beside_letters_of_a_script_without_spaces() -> Non
     assert as_model_text("www.a.orgs", job, encoded) == "www.a.orgs"
 
 
+# A Korean term may have a particle after it, and Japanese and Thai have no spaces: there the term is replaced.
 @pytest.mark.parametrize(
     ("language", "term", "prefix", "expected"),
     [
@@ -106,14 +107,14 @@ def test_a_whole_translation_as_the_prefix_stays(tokenizer: Tokenizer) -> None:
     assert translation.segments[0].fallbacks == ()
 
 
-def test_a_retry_with_a_placeholder_for_a_term_has_it_in_the_prefix(tokenizer: Tokenizer) -> None:
+def test_a_retry_with_a_term_placeholder_has_the_placeholder_in_the_prefix(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, lambda _: "Anna draws.", has_alignment=True)
     script("Anna draws the cat.", terms=(Term("cat", "Kater"),), target_prefixes=("the Kater",))
     assert script.sources[:2] == ["Anna draws the cat.", f"Anna draws the {A}."]
     assert forced(script, tokenizer) == f"the {A}"
 
 
-def test_parts_around_placeholders_never_repeat_one_of_the_prefix(tokenizer: Tokenizer) -> None:
+def test_parts_around_placeholders_never_repeat_a_placeholder_of_the_prefix(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, lambda _: f"Anna draws {A}.")
     translation = script("Anna draws {a} and {b}.", target_prefixes=("Anna draws {a}",))
     assert translation.text == "Anna draws {a} {b}."

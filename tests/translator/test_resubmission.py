@@ -153,7 +153,7 @@ def test_all_subscribers_fail_if_the_engine_is_closed_before_the_sentence_is_sub
     run(scenario)
 
 
-def test_a_cancelled_sentence_removes_no_later_one() -> None:
+def test_a_cancelled_sentence_does_not_remove_an_equal_later_one() -> None:
     """The engine's future of the first sentence ends after the second one is submitted."""
 
     async def scenario(script: Script) -> None:

@@ -54,7 +54,7 @@ def test_the_estimated_size_is_close_to_the_real_one(kind: str) -> None:
     def result_of_kind() -> SequenceResult:
         return SequenceResult(KINDS[kind](), 0.0, 0.0, 0.0, 0, is_cached=True)
 
-    # Two megabytes, so that the process's other memory makes no difference.
+    # The entries take two megabytes, so the process's other memory makes no difference.
     count = 2_000_000 // size_of(result_of_kind())
 
     def entries() -> Iterator[tuple[bytes, SequenceResult]]:

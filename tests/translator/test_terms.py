@@ -107,7 +107,7 @@ def test_a_sentence_in_capitals_is_checked_in_its_final_casing(tokenizer: Tokeni
     assert script.sources == ["Anna sees the cat."]
     script = ScriptedTranslator(tokenizer, as_dictionary(bakery="laden"))
     assert script("A BAKERY", terms=(Term("bakery", "Laden"),)).text == "A LADEN"
-    assert script.sources == ["A bakery"], "the sentence is in capitals only with the term"
+    assert script.sources == ["A bakery"], "`A` alone is no sentence in capitals: the word of the term counts"
 
 
 @pytest.mark.parametrize(("word", "num_decodings"), [("Kater", 1), ("Maus", 2)])

@@ -32,7 +32,7 @@ def _time_out() -> None:
     raise TimeoutError("of the work")
 
 
-def test_many_works_of_one_caller_do_not_keep_out_another(threads: TextThreads) -> None:
+def test_a_caller_with_much_work_does_not_keep_out_another(threads: TextThreads) -> None:
     order: list[str] = []
 
     async def run() -> None:
@@ -43,7 +43,7 @@ def test_many_works_of_one_caller_do_not_keep_out_another(threads: TextThreads) 
     assert order[:3] == ["a0", "a1", "b0"]
 
 
-def test_work_ends_for_its_request_at_the_deadline_and_keeps_its_thread_until_it_ends(
+def test_a_request_fails_at_its_deadline_while_its_work_keeps_the_thread(
     threads: TextThreads,
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()

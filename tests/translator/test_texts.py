@@ -193,7 +193,7 @@ def test_a_number_that_the_model_adds_is_suppressed(tokenizer: Tokenizer) -> Non
 
 
 def test_digits_may_stand_for_a_number_word(tokenizer: Tokenizer) -> None:
-    """The number may be another one: half past two is "halb 3" in German."""
+    """The digits may be another number than the word: half past two is "halb 3" in German."""
     script = ScriptedTranslator(tokenizer, lambda _: "Anna draws 3 cats.")
     assert script("Anna draws two cats.").text == "Anna draws 3 cats."
     assert all(options.suppress_sequences == () for _, options in script.engine.submitted)
@@ -360,7 +360,11 @@ def test_an_observer_receives_every_segment(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(("ends_source", "longest"), [(True, 56), (False, 60)])
 def test_the_default_limit_allows_the_minimum_ratio(tmp_path: Path, ends_source: bool, longest: int) -> None:
-    """The ratio counts the source without its end token, which some models do not have."""
+    """The limit is the 6 source tokens + 50, or more if the ratio needs more.
+
+    The ratio counts the source without its end token: 10 * 5 is below 56. Some models have no end token in the source:
+    10 * 6 is above 56.
+    """
     tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"), ends_source=ends_source)
     script = ScriptedTranslator(tokenizer, str)
     options = OptionChanges.of(min_target_ratio=10.0)

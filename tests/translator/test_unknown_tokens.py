@@ -1,4 +1,4 @@
-"""Unknown tokens of a translation get the span of the source with the most attention."""
+"""Each unknown token of a translation gets the unknown span of the source that it attends to most."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(tokenizer: Tokenizer, num_spans: int) -> Encoded:
 
 
 def attention(source: Encoded, *symbols: int) -> tuple[tuple[float, ...], ...]:
-    """Rows of weights, each highest at the column of one symbol."""
+    """A row of weights for each of `symbols`, highest at the position of this symbol in the source."""
     return tuple(tuple(0.9 if each == symbol else 0.01 for each in source.ids) for symbol in symbols)
 
 
@@ -72,7 +72,7 @@ def test_without_attention_the_spans_keep_the_order_of_the_source(
     assert matched(tokenizer, encoded(tokenizer, 2), result((symbols[0],) * 2)) == symbols[:2]
 
 
-def test_a_forced_target_has_one_token_for_all_that_is_unknown(
+def test_a_forced_target_has_the_same_token_for_each_unknown_text(
     tokenizer: Tokenizer, symbols: list[int]
 ) -> None:
     known = tokenizer.encode("Anna").ids[:-1]

@@ -56,7 +56,7 @@ def model_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The module and the arguments of a server whose model returns its input. Tests may add some, as hang_file=PATH."""
+    """The module and the arguments of a server whose model returns its input. Tests may add hang_file=PATH."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
     return ["tests.api.echo_server", str(tokenizer)]
 
@@ -77,8 +77,8 @@ def remove_hang_file(hang_file: Path) -> Iterator[None]:
 def pages(browser: Browser) -> Iterator[OpenUi]:
     """A function that opens a page of a server.
 
-    path: the page's. before: called with the page before it is opened. options: of the browser context.
-    In the end no page may have had a script error or a request to another host.
+    path: the path of the page. before: called with the page before it is opened. options: for the browser context.
+    At the end, check that no page has had a script error or has sent a request to another host.
     """
     opened: list[TranslatePage] = []
 

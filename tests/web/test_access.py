@@ -11,7 +11,7 @@ from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
-# Key, the word that then has the focus, and the word of the text that is marked.
+# A key, the word of the translation that has the focus after it, and the word of the source text that is marked then.
 KEYS = [
     ("", "Wo", "Where"),
     ("End", "Bahnhof", "station"),
@@ -64,7 +64,7 @@ def test_every_heatmap_colour_is_readable(open_ui: OpenUi, model_server: ServerP
 
 
 def test_by_keyboard_alone(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """From the languages through the text to its words."""
+    """The keys reach the languages, the text, the buttons and the words of the translation."""
     ui = open_ui(model_server)
     keyboard = ui.page.keyboard
     expect(ui["model"]).not_to_be_empty()
@@ -257,7 +257,7 @@ def test_an_arrow_key_follows_the_direction_of_the_paragraph(
 def test_the_mark_in_the_text_is_visible_in_forced_colours(
     open_ui: OpenUi, model_server: ServerProcess
 ) -> None:
-    """In forced colours, the browser draws a background behind letters. The mirror with the mark is behind them."""
+    """The mark is in the mirror, behind the text. In forced colours, the browser draws a background behind letters."""
     ui = open_ui(model_server, forced_colors="active").ready()
     ui.type(STATION)
     ui.shows(STATION_DE)

@@ -58,7 +58,7 @@ def test_the_search_for_alternatives_is_announced(ui: TranslatePage) -> None:
 
 
 def test_a_sentence_chosen_with_a_button_is_announced(ui: TranslatePage) -> None:
-    """Before the click, only translations are announced, also when a word of another sentence gets the focus."""
+    """Before the click, only translations are announced. No sentence is announced when a word of it gets the focus."""
     ui.type(f"Why?\n{STATION}")
     ui.shows(f"Warum?\n{STATION_DE}")
     expect(ui["spoken"]).to_contain_text("Warum?")
@@ -70,7 +70,7 @@ def test_a_sentence_chosen_with_a_button_is_announced(ui: TranslatePage) -> None
     expect(ui["spoken"]).to_have_text("Sentence 1 of 2")
 
 
-def test_the_numbers_of_many_ignored_lines_are_few(ui: TranslatePage) -> None:
+def test_only_ten_of_many_ignored_lines_are_numbered(ui: TranslatePage) -> None:
     ui.page.get_by_text("Glossary", exact=True).click()
     # A fill enters each line alone, and takes too long.
     ui["terms"].evaluate(

@@ -11,7 +11,7 @@ from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 
 LATE, LATE_DE = "It is late.", "Es ist spät."
-SHOWN_MS = 1500  # in clipboard.js
+SHOWN_MS = 1500  # how long the button shows "Copied", as in clipboard.js
 NOT_COPIED = "Not copied: select the translation and copy it"
 # As without HTTPS: there is no navigator.clipboard.
 PLAIN_HTTP = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"

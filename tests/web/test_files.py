@@ -77,7 +77,7 @@ def test_a_download_that_breaks_off_is_retried(ui: TranslatePage, tmp_path: Path
 
 
 def change_options(ui: TranslatePage) -> None:
-    """Change what concerns a text only, and the source language."""
+    """Change options that concern only texts, and the source language."""
     ui["beam"].select_option("8")
     ui["format"].select_option("html")
     ui["source-language"].select_option("auto")
@@ -102,7 +102,7 @@ def test_options_of_a_text_leave_a_file_alone(ui: TranslatePage) -> None:
 
 @pytest.mark.parametrize("name", ["folder", "folder.docx"])
 def test_a_folder_is_refused(ui: TranslatePage, tmp_path: Path, name: str) -> None:
-    """As is a file that cannot be read any more."""
+    """The page treats it as a file that cannot be read any more."""
     (tmp_path / name).mkdir()
     data = {"items": [], "files": [str(tmp_path / name)], "dragOperationsMask": 1}
     session = ui.page.context.new_cdp_session(ui.page)
@@ -243,7 +243,7 @@ def test_a_file_without_text_is_rejected(ui: TranslatePage, content: bytes) -> N
     assert ui.posted == []
 
 
-def test_the_length_of_a_file_is_counted_as_that_of_its_text(fileless: TranslatePage) -> None:
+def test_the_length_of_a_file_is_counted_without_carriage_returns(fileless: TranslatePage) -> None:
     """The text area has no carriage returns."""
     fileless.open_file("lines.txt", b"Anna sees the river.\r\n" * 230)
     expect(fileless["count"]).to_have_text("4,830 / 5,000")
@@ -273,7 +273,7 @@ def test_several_files_are_not_opened(ui: TranslatePage) -> None:
     assert ui.posted == []
 
 
-def test_refused_files_do_not_stop_the_retry_of_the_start(
+def test_refused_files_do_not_stop_the_retry_of_the_request_for_the_models(
     open_ui: OpenUi, model_server: ServerProcess
 ) -> None:
     def fail_once(page: Page) -> None:

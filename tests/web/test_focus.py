@@ -56,7 +56,7 @@ def test_after_an_alternative_a_word_has_the_focus(ui: TranslatePage) -> None:
 def test_for_a_punctuation_mark_the_word_before_it_gets_the_focus(
     ui: TranslatePage, text: str, start: int, word: str
 ) -> None:
-    """Without a word before it, the first word."""
+    """If no word is before the mark, the first word gets the focus."""
     focused = ui.page.evaluate(
         """async ({ text, start }) => {
           const { Target } = await import("./assets/target.js");
@@ -120,7 +120,7 @@ def test_the_focus_of_what_a_failure_hides_goes_to_the_text(ui: TranslatePage, n
 def test_a_message_hides_no_control_that_has_the_focus(
     open_ui: OpenUi, model_server: ServerProcess, size: tuple[int, int]
 ) -> None:
-    """Also a long message. Of the text, some lines may be behind it."""
+    """The message is long. It may hide some lines of the text."""
     ui = open_ui(model_server, viewport={"width": size[0], "height": size[1]}).ready()
     ui.open_file(f"{'long' * 15}.csv", b"a,b")
     expect(ui["problem"]).to_be_visible()
@@ -162,7 +162,7 @@ def test_late_alternatives_do_not_take_the_focus(ui: TranslatePage) -> None:
     expect(ui["choices"]).to_be_hidden()
 
 
-def test_a_new_translation_keeps_the_focus_at_its_word(ui: TranslatePage) -> None:
+def test_the_focus_stays_at_its_position_in_a_new_translation(ui: TranslatePage) -> None:
     ui.type(f"{STATION}\n{STATION}")
     ui.shows(f"{STATION_DE}\n{STATION_DE}")
     held = ui.hold("**/v1/translate/stream")
@@ -218,7 +218,7 @@ def test_a_new_translation_does_not_take_the_focus(ui: TranslatePage) -> None:
 def test_the_focus_of_the_text_is_visible_in_forced_colours(
     open_ui: OpenUi, model_server: ServerProcess
 ) -> None:
-    """Backgrounds, such as that of the line above the text, are not drawn then."""
+    """The line above the text is a background, and forced colours show no backgrounds."""
     ui = open_ui(model_server, forced_colors="active").ready()
     ui["source"].focus()
     assert ui["source"].evaluate("box => getComputedStyle(box).outline").endswith(" solid 2px")
@@ -263,7 +263,7 @@ def test_the_focus_of_a_file_that_is_removed_goes_to_the_text(
 
 
 def refuse_key(ui: TranslatePage) -> None:
-    """The next text is refused: the server was restarted with keys."""
+    """Let the server refuse the next text, as after a restart with API keys."""
     refusal = {"error": {"code": "unauthorized", "message": "x", "request_id": "1"}}
     ui.page.route("**/v1/translate/stream", lambda route: route.fulfill(status=401, json=refusal), times=1)
 

@@ -29,7 +29,7 @@ def test_the_page_offers_the_pairs_of_all_models(echo_command: list[str], open_u
         assert {("fr", "en"), ("en", "it")} <= set(posted)
 
 
-def test_attention_needs_an_alignment_of_the_first_model_of_a_pair_only(ui: TranslatePage) -> None:
+def test_attention_needs_an_alignment_only_of_the_first_model_of_a_pair(ui: TranslatePage) -> None:
     found = ui.page.evaluate(
         """async () => {
           const { Models } = await import("./assets/models.js");

@@ -13,7 +13,7 @@ from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
-# An address of another host: with its scheme, or after a quote or "=" without one.
+# An address of another host: either with its scheme, or without a scheme after a quote or "=".
 OTHER_HOST = re.compile(r"""https?://|wss?://|@import|url\(\s*['"]?//|["'`=]\s*//[\w\[]""")
 SCRIPT = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
 

@@ -19,6 +19,7 @@ STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 STREAM = "**/v1/translate/stream"
 CUES = "1\n00:00:01,000 --> 00:00:02,000\nWhere is the station?\n"
 HTML = "<html><h1>Error</h1></html>"
+# OWN: an error of Transduce. ODD: an error in JSON that a proxy has made.
 OWN = json.dumps({"error": {"code": "deadline_exceeded", "message": "x", "request_id": "1"}})
 ODD = json.dumps({"error": {"code": 504, "message": "no upstream"}})
 
@@ -47,7 +48,7 @@ def answers(status: int, body: str = HTML, retry_after: str | None = None) -> Ca
 def test_an_error_that_may_pass_is_retried(
     ui: TranslatePage, status: int, body: str, retry_after: str | None, wait_s: list[int]
 ) -> None:
-    """Also without Retry-After, or with a date in it."""
+    """Retry-After may be missing, be unreadable, or be a date."""
     if retry_after == "in 30 s":
         retry_after = formatdate(time.time() + 30, usegmt=True)
     ui.page.route(STREAM, answers(status, body, retry_after), times=1)
@@ -78,7 +79,7 @@ def test_a_file_waits_for_a_proxys_server(ui: TranslatePage) -> None:
 
 
 def test_a_file_that_takes_longer_than_a_proxy_waits_is_refused(ui: TranslatePage) -> None:
-    """It would take as long again."""
+    """A retry would take as long."""
     ui.page.route("**/translate_file", answers(504))
     ui.open_file("film.srt", CUES.encode())
     expect(ui["problem-text"]).to_contain_text("Split it into smaller files.")

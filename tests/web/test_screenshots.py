@@ -34,7 +34,7 @@ def test_a_screenshot(
     theme: str,
     size: tuple[int, int],
 ) -> None:
-    """The file is small, and the page is not empty. Without motion: no translation is half faded."""
+    """The file is small, and the page is not empty. Motion is reduced, so that no translation is half faded."""
     width, height = size
     size_of_window = {"width": width, "height": height}
     ui = open_ui(model_server, color_scheme=theme, reduced_motion="reduce", viewport=size_of_window).ready()

@@ -24,7 +24,7 @@ def client(echo_command: list[str]) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("path", sorted(page_paths()))
-def test_a_file(client: httpx.Client, path: str) -> None:
+def test_a_file_has_its_type_and_the_security_headers(client: httpx.Client, path: str) -> None:
     found = client.get(path)
     suffix = path[path.rfind(".") :]
     assert found.status_code == 200
@@ -64,7 +64,7 @@ def test_the_page_gets_the_servers_facts(client: httpx.Client) -> None:
     "path", ["/assets/", "/assets/nope.js", "/assets/../page.js", "/assets/%2e%2e/main.py", "/index.html"]
 )
 def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
-    # As a URL, httpx would resolve the dots itself.
+    # If the path were given as a part of the URL, httpx would resolve the dots.
     assert client.get("/", extensions={"target": path.encode()}).status_code == 404
 
 

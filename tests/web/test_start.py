@@ -28,7 +28,7 @@ def test_the_example_is_translated(open_ui: OpenUi, model_server: ServerProcess)
         ui["clear"].click()
 
 
-def test_the_first_target_is_that_of_the_first_pair(open_ui: OpenUi, model_server: ServerProcess) -> None:
+def test_the_first_target_is_the_first_pairs_target(open_ui: OpenUi, model_server: ServerProcess) -> None:
     """By name, English would be the first target, but the first pair has German. So an English text is translated."""
     ui = open_ui(model_server)
     expect(ui["target-language"]).to_have_value("de")
@@ -144,7 +144,7 @@ def fail_before_load(path: str) -> str:
 def test_only_a_script_of_the_page_that_fails_shows_a_message(
     open_ui: OpenUi, model_server: ServerProcess, path: str, *, is_shown: bool
 ) -> None:
-    """When the page asks for a key, it works, so the message disappears."""
+    """A page that asks for a key works, so the message disappears then."""
     held: list[Route] = []
 
     def prepare(page: Page) -> None:

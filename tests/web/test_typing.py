@@ -177,7 +177,7 @@ def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
 
 
 def test_every_phase_has_a_name_and_a_colour(ui: TranslatePage) -> None:
-    """Also `load`, which only a request has that waited for its model."""
+    """The phases include `load`, which a request has only if it waited for its model."""
     names, colours = ui.page.evaluate(
         """async phases => {
           const { drawTiming } = await import("./assets/timing.js");

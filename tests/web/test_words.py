@@ -93,7 +93,7 @@ def test_the_caret_marks_the_translation_of_its_word(ui: TranslatePage) -> None:
     ui["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
     expect(ui["target"].locator(".word.marked")).to_have_text(["der", "Bahnhof"])
     ui["source"].evaluate("box => { box.value = `now ${box.value}`; box.setSelectionRange(1, 1); }")
-    expect(ui["target"].locator(".word.marked")).to_have_count(0)  # the text is not the translated one
+    expect(ui["target"].locator(".word.marked")).to_have_count(0)  # the text has changed since then
 
 
 @pytest.mark.parametrize("text", [STATION, NAMES], ids=["whole words", "words of several subwords"])
@@ -128,7 +128,7 @@ def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None
 
 
 def test_a_word_without_a_subword_has_an_empty_row(ui: TranslatePage) -> None:
-    """The browser may cut a subword into several words, as in a URL. The subword counts for the first one."""
+    """The browser may cut a subword into several words, as in a URL. The subword counts for the first word."""
     found = ui.page.evaluate(
         """async () => {
           const { alignmentOf } = await import("./assets/spans.js");

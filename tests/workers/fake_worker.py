@@ -32,10 +32,10 @@ STEP_S = 0.001
 class FakePlan:
     """What the workers do.
 
-    folder: holds the control files. While `hold-NUMBER` exists, no forward of that worker returns. `held-NUMBER` exists
-        while a forward waits, and stays if the process ends meanwhile. `calls-NUMBER` has a line for each encoded
-        source and for each call of `share_cores`.
-    eos_bonus, max_steps: of the runner. If max_steps is above 1, each step takes at least STEP_S.
+    folder: holds the control files. While `hold-NUMBER` exists, no forward of worker NUMBER returns. `held-NUMBER`
+        exists while a forward waits, and stays if the process ends meanwhile. `calls-NUMBER` has a line for each
+        encoded source and for each call of `share_cores`.
+    eos_bonus, max_steps: arguments of the runner. If max_steps is above 1, each step takes at least STEP_S.
     holds_after: if it is above 0, `hold-NUMBER` holds a call only after this number of steps.
     ends: how loading fails: "BundleError", "SettingsError" or "SIGKILL"; empty if it does not fail.
     ends_in: the number of the worker that fails to load. SHARED is the fork server.

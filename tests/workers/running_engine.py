@@ -22,8 +22,8 @@ from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.test_engine import HANG_TIMEOUT_S
 from tests.workers.fake_worker import FakePlan
 
-# The descriptors that an engine closes: sockets to its processes, and handles of them. The memory that it shares with
-# them is freed with the last reference to a WorkerProxy.
+# The descriptors that an engine closes: sockets to its processes, and handles of these processes. The memory that the
+# engine shares with the processes is freed with the last reference to a WorkerProxy.
 CLOSED = ("socket:", "anon_inode:[pidfd]")
 SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive_failures=4)
 
@@ -102,7 +102,7 @@ def descriptors(kind: str) -> list[str]:
     return sorted(found)
 
 
-def held() -> Counter[str]:
+def open_descriptors() -> Counter[str]:
     """Count this process's open descriptors of CLOSED by target. Handles of all processes have the same target."""
     return Counter(target for kind in CLOSED for target in descriptors(kind))
 
@@ -123,7 +123,7 @@ async def running(
         ids.append(worker.process_id)
         return worker
 
-    before = held()
+    before = open_descriptors()
     processes = start_workers(ForkServer.start(plan.command()), num_workers)
     for process in processes:
         await asyncio.to_thread(process.load)
@@ -148,4 +148,4 @@ async def running(
         await engine.close(0.0)
         assert not engine.health().is_alive
         assert not [process_id for process_id in ids if exists(process_id)]
-        assert not held() - before
+        assert not open_descriptors() - before

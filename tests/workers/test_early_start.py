@@ -93,7 +93,7 @@ def test_a_copy_of_a_fork_server_is_a_child_that_outlives_it() -> None:
     assert not {copy.process_id for copy in copies} & {*children()}
 
 
-def test_several_threads_wait_for_one_fork_server_that_another_closes() -> None:
+def test_several_threads_can_wait_for_a_fork_server_that_another_thread_closes() -> None:
     for _ in range(10):
         fork_server = early_start.start_fork_server()
         with ThreadPoolExecutor(4) as threads:
@@ -168,7 +168,7 @@ def test_only_the_slow_thread_has_a_low_priority() -> None:
         in_slow_thread(lambda: 1 // 0)
 
 
-# Prints the log level of a worker, by the server's log level and the worker's number.
+# A program. Its arguments are the log level of the server and the number of a worker. It prints the worker's log level.
 LOG_LEVEL = """
 import logging, sys
 from types import SimpleNamespace

@@ -37,7 +37,7 @@ def plan(tmp_path: Path) -> FakePlan:
 
 @pytest.fixture
 def new_children() -> Callable[[], set[int]]:
-    """Return a function that lists the child processes since the start of the test."""
+    """Return a function that lists the child processes that have begun since the start of the test."""
     before = set(children())
     return lambda: set(children()) - before
 
@@ -107,7 +107,7 @@ def test_a_new_worker_has_the_number_and_the_status_of_the_dead_one(plan: FakePl
     run(scenario())
 
 
-def test_when_both_are_killed_the_death_is_reported_once(plan: FakePlan) -> None:
+def test_when_both_workers_are_killed_the_death_is_reported_once(plan: FakePlan) -> None:
     async def scenario() -> None:
         async with running(plan) as started:
             started.signal(signal.SIGKILL, 0, 1)
@@ -162,7 +162,7 @@ def test_a_worker_ends_during_a_step_if_its_server_is_gone(plan: FakePlan) -> No
             worker._connection.close()
             assert worker._child is not None
             assert await asyncio.to_thread(worker._child.wait, HANG_TIMEOUT_S) == 0
-            assert plan.is_held(0)
+            assert plan.is_held(0), "the process has ended during the forward"
 
     run(scenario())
 
@@ -248,7 +248,7 @@ def test_closing_ends_workers_that_are_loading(plan: FakePlan, new_children: Cal
         process.close()  # a second close has no effect
 
 
-def test_a_failed_start_leaves_nothing(
+def test_a_failed_start_leaves_no_process_and_no_descriptor(
     plan: FakePlan, monkeypatch: pytest.MonkeyPatch, new_children: Callable[[], set[int]]
 ) -> None:
     gc.collect()  # shared memory of other tests
@@ -279,7 +279,7 @@ def test_a_fork_server_ends_after_its_server(
     wait_for_all(new_children, HANG_TIMEOUT_S)
 
 
-def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
+def test_a_worker_that_dies_between_loading_and_the_start_ends_the_engine(plan: FakePlan) -> None:
     async def scenario() -> None:
         (process,) = start_workers(ForkServer.start(plan.command()), 1)
         process.load()

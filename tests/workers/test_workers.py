@@ -74,7 +74,7 @@ async def answers(engine: Engine, jobs: list[Job]) -> list[SequenceResult]:
 
 
 @pytest.mark.seconds
-def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: FakePlan) -> None:
+def test_answers_equal_those_of_the_reference_search_and_of_a_worker_thread(plan: FakePlan) -> None:
     async def scenario() -> None:
         known = jobs_that_the_reference_search_supports(random.Random(3))
         jobs = jobs_of_all_kinds(random.Random(4))
@@ -96,7 +96,7 @@ def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: Fak
     run(scenario())
 
 
-def test_nothing_is_left_open(plan: FakePlan) -> None:
+def test_no_shared_memory_is_left_open(plan: FakePlan) -> None:
     gc.collect()
     before = descriptors("/memfd:transduce")
 
@@ -124,6 +124,7 @@ def test_few_sentences_stay_in_one_worker_and_many_are_spread(plan: FakePlan) ->
             await started.until_held(0, 1)
             plan.release(0, 1)
             await asyncio.gather(*futures)
+        # Two WIDE sentences have FEW_ROWS rows. Each worker gets two. Then the worker with fewer rows gets the next.
         assert plan.calls(0, "encode") == [10, 11, 12, 13, 14, 20, 21, 24]
         assert plan.calls(1, "encode") == [22, 23, 25]
 
@@ -151,7 +152,7 @@ def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
     run(scenario())
 
 
-# A call is held after this many steps. They take longer than MIN_CALL_S, so a call that must stop early ends then.
+# A call is held after this many steps, which take longer than MIN_CALL_S: there ends a call that must stop early.
 HOLDS_AFTER = 4
 
 
@@ -253,7 +254,7 @@ def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
     run(scenario())
 
 
-def test_tokens_are_streamed_as_by_a_thread(plan: FakePlan) -> None:
+def test_tokens_are_streamed_as_by_a_worker_thread(plan: FakePlan) -> None:
     async def listened(engine: Engine) -> list[Tokens]:
         deadline = time.monotonic() + HANG_TIMEOUT_S
         received: list[Tokens] = [[] for _ in range(6)]
@@ -326,6 +327,7 @@ def test_a_retried_request_is_next_in_its_worker(plan: FakePlan) -> None:
             plan.release(0)
             await asyncio.gather(*futures, *again)
             started.engine.prioritize_retries(again)  # without effect, because the sentences are answered
+        # The retries move request c to the front for one sentence. Then the requests take turns.
         assert plan.calls(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
@@ -353,7 +355,7 @@ def test_a_retried_request_is_next_in_each_of_its_workers(plan: FakePlan) -> Non
 def put_into(
     started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this worker, as if the other one were full. A worker runs one WIDE sentence at a time."""
+    """Submit a sentence to this worker, as if the other worker were full. A worker runs one WIDE sentence at a time."""
     rows = started.engine._pool.placement._num_rows
     other = started.processes[1 - worker]
     rows[started.processes[worker]] -= MANY_ROWS

@@ -17,7 +17,7 @@ from transduce.client.results import (
     read_translations,
 )
 
-# Maximum size of an event's data in bytes. The server writes it as one line. A longer line ends the stream with an error.
+# Maximum size of an event's data in bytes. The server writes it as one line. A longer line ends the stream in an error.
 MAX_EVENT_BYTES = 64_000_000
 
 

@@ -10,12 +10,12 @@ from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Over
 
 # Seconds to wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
-# Minimum number of seconds to wait after 429 or 503, so that `Retry-After: 0` does not repeat the request without a pause.
+# Minimum seconds to wait after 429 or 503, so that `Retry-After: 0` does not repeat the request without a pause.
 MIN_RETRY_AFTER_S = 0.1
 # Retries after failed connections. A server that restarts is back after a moment. If none runs, more would only delay
 # the error.
 MAX_CONNECTION_RETRIES = 2
-# Seconds to wait after a lost answer or the first failed connection. The wait after the second failure is twice as long.
+# Seconds to wait after a lost answer or the first failed connection. After the second failure the wait doubles.
 CONNECTION_RETRY_S = 0.2
 # Retries after lost answers. If the retry loses its answer too, the request itself may be what ends the servers.
 MAX_LOST_ANSWERS = 1

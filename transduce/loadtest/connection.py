@@ -122,9 +122,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and disable Nagle's algorithm."""
-        self._transport = cast(
-            asyncio.Transport, transport
-        )  # uvloop's transport is no subclass of asyncio.Transport
+        # uvloop's transport is no subclass of asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -275,7 +274,10 @@ class ConnectionPool:
 
 
 def _is_own(error: OSError) -> bool:
-    """Whether the tester's machine is the cause of an error. The text joins the errors of all addresses tried."""
+    """Whether the tester's machine is the cause of an error.
+
+    If the connections to several addresses fail, the text of the error has the numbers of all their errors.
+    """
     numbers = [int(number) for number in re.findall(r"\[Errno (-?\d+)\]", str(error))]
     return (bool(numbers) and all(number in OWN_ERRORS for number in numbers)) or not _can_open_file()
 

@@ -63,8 +63,8 @@ def make_document(
 
     runs: empty for a sweep. min_rate: the required answers/s; for a sweep, the required highest rate in requests/s.
 
-    min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so in
-    a sweep one request with this outcome is enough.
+    min_ok: the share of requests that must have the outcome `ok`, 0 to 1. A sweep overloads the server on purpose, so
+    in a sweep one request with this outcome is enough.
     """
     problems = [
         f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
@@ -164,9 +164,9 @@ def find_thresholds(
 ) -> list[Threshold]:
     """The objectives and the required rate; for a sweep only the rate.
 
-    An objective is met if more than half of the runs meet it. Its text has the median over the runs of the share of
-    requests within the limit. If the number
-    of runs is even, this is the lower of the two middle shares, so that the share agrees with the verdict.
+    An objective is met if more than half of the runs meet it. Its text has the median, over the runs, of the share of
+    requests within the limit. If the number of runs is even, this is the lower of the two middle shares, so that the
+    share agrees with the verdict.
     """
     found = []
     for number, slo in enumerate(slos if runs else ()):

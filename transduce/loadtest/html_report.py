@@ -46,7 +46,11 @@ def html_report(document: Document) -> str:
 
 
 def shown_runs(document: Document) -> list[Result]:
-    """The runs shown in detail: those of the command, or a sweep's runs that held at its highest rate."""
+    """The runs shown in detail.
+
+    Without a sweep, these are all runs. Of a sweep, they are the runs at its highest rate, without those that missed an
+    objective or are not valid.
+    """
     sweep = document["sweep"]
     if not sweep:
         return list(document["runs"])
@@ -93,7 +97,7 @@ def problems(document: Document, prefix: str = "") -> str:
 
 
 def median_of(runs: Sequence[Result], figure: Callable[..., float | None]) -> float | None:
-    """The median of a figure over the runs that have it; None if no run has it. figure: takes a run."""
+    """The median of a figure over the runs that have it; None if no run has it. figure: computes it from a run."""
     values = [value for one in runs if (value := figure(one)) is not None]
     return statistics.median(values) if values else None
 
@@ -213,7 +217,7 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
         )
     ]
     lines = [line for line in lines if line[1]]
-    first = _first_of(runs)
+    first = _first_run_note(runs)
     pairs = (
         section(
             "Latency by percentile", percentile_chart(lines, slos, dashed=(SENT,)) if lines else "", note
@@ -225,13 +229,13 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
     return f"<div class=pair>{''.join(pairs)}</div>"
 
 
-def _first_of(runs: Sequence[Result]) -> str:
-    """The note of a section that shows the first run only; empty if there is no other."""
+def _first_run_note(runs: Sequence[Result]) -> str:
+    """The note of a section that shows the first run only; empty if there is only one run."""
     return f"Run 1 of {len(runs)}." if len(runs) > 1 else ""
 
 
 def _details(runs: Sequence[Result]) -> str:
-    first = _first_of(runs)
+    first = _first_run_note(runs)
     parts = [section("Time on the server by phase (mean)", phases_chart(runs[0]["phases_ms"]), first)]
     if len(runs[0]["phases"]) > 1:
         parts.append(section("Phases of the load", _load_phases(runs[0]), first))
@@ -255,7 +259,7 @@ def _details(runs: Sequence[Result]) -> str:
         ]
         for number, one in enumerate(runs, start=1)
     ]
-    tail = ("max ms", "uncorrected p99 ms", "lag p99 ms", "tester's core")
+    tail = ("max ms", "uncorrected p99 ms", "lag p99 ms", "tester's CPU")
     parts.append(section("Runs", table((*heads, *tail), rows)))
     parts.append(section("Outcomes of all requests", _outcomes(runs)))
     return "".join(parts)

@@ -31,7 +31,7 @@ async def wait_until(moment: float, clock: Clock = time.perf_counter) -> None:
 class LoopProbe:
     """Measures how late the event loop fires a timer every 20 ms; the resolution is a millisecond.
 
-    late_s: one value per timer from `started_at` on, in seconds.
+    late_s: for each timer that is due at or after `started_at`, the seconds by which it was late.
     """
 
     def __init__(self, started_at: float, clock: Clock = time.perf_counter) -> None:

@@ -99,7 +99,7 @@ class RunPlan:
     keeps_texts: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a negative warm-up, a time limit or `max_lag_s` of 0 or less, or no connection."""
+        """Raises ValueError if warm_up_s is below 0, timeout_s or max_lag_s not above 0, or max_connections below 1."""
         if self.warm_up_s < 0 or min(self.timeout_s, self.max_lag_s) <= 0:
             raise ValueError(
                 "the warm-up must not be negative; the time limit and the permitted lag must be above 0"

@@ -1,7 +1,7 @@
 """Compares translations under load with references, or with the responses of the idle server.
 
-A server that caches translations may answer from its cache. Responses that it marks as such are left out. If all are
-left out, the figures are None (docs/load-testing.md describes how to avoid this).
+A server may answer from its cache. Responses that it marks as cached are left out. If all responses are left out, the
+figures are None (docs/load-testing.md describes how to avoid this).
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class RunResult:
             achieved_rate counts. A rate is 0 if the dialect does not report the number.
         cached_share: share of sentences that the server answered from its cache; None if the server does not report it.
         phases_ms: mean, p50 and p99 of the time in each phase of the server, from the Server-Timing header. A phase
-            that the header of a response lacks took no time.
+            that the header of a response lacks counts as 0 ms.
         timeline: latencies over the time of the run.
         phases: results by phase of the arrivals; empty in a closed loop.
         tester_cpu_share, num_connections, max_open: as in RunRecord, warm-up included.
@@ -248,7 +248,7 @@ def _problems(
     if not samples:
         problems.append("no request was sent")
     problems += [
-        f"the tester gave up every request before the time of {slo}"
+        f"the tester gave up every request before the time limit of {slo}"
         for slo in plan.slos
         if samples and not _judged(samples, slo)
     ]

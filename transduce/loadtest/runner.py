@@ -155,7 +155,7 @@ class _Run:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.bugs: list[BaseException] = []
         self.under_way: dict[int, Sample] = {}
-        self.index = 0
+        self.num_prepared = 0
         self.num_failed = 0
 
     async def open_loop(self) -> None:
@@ -177,8 +177,8 @@ class _Run:
         until = self.started_at + loop.duration_s
 
         async def client() -> None:
-            while self.now() < until and self.index != loop.num_requests:
-                request, content = self._prepare(self.index)
+            while self.now() < until and self.num_prepared != loop.num_requests:
+                request, content = self._prepare(self.num_prepared)
                 if not await self._send_one(request, content, self.now() - self.started_at):
                     await asyncio.sleep(AFTER_FAILURE_S)
 
@@ -223,7 +223,7 @@ class _Run:
 
     def _prepare(self, index: int) -> tuple[RunRequest, bytes]:
         """Build the request's bytes before it is due."""
-        self.index = index + 1
+        self.num_prepared = index + 1
         target = self.plan.target
         request = self.sequence(index)
         body = target.dialect.body(request.spec, target.source, target.target, target.api_key)

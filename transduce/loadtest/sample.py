@@ -24,7 +24,7 @@ BAD_ANSWER = "bad_answer"
 STREAM_ERROR = "stream_error"
 STATUS_PREFIX = "http_"
 # Server-Timing is metrics with commas between them, and a metric is parts with semicolons between them. A quoted string
-# may hold both marks, and quotes after a backslash. One that is not closed extends to the end.
+# may hold commas, semicolons, and quotes after a backslash. A string without a closing quote extends to the end.
 QUOTED = r'"(?>(?:[^"\\]|\\.)*)"?'
 METRIC = re.compile(rf"(?>(?:{QUOTED}|[^,])+)")
 PART = re.compile(rf"(?>(?:{QUOTED}|[^;])+)")
@@ -34,9 +34,8 @@ PART = re.compile(rf"(?>(?:{QUOTED}|[^;])+)")
 class Sample:
     """One request.
 
-    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen. sent_s: None
-    also if the request got no complete response. first_text_s: None also if the request got no complete
-    response, unless the tester cancelled it.
+    Times are in seconds from the run's start, negative in the warm-up. A time is None if its event did not happen.
+    Without a complete response, sent_s is None, and first_text_s is None unless the tester cancelled the request.
 
     Attributes:
         index: position of the request in the run.
@@ -94,8 +93,8 @@ class Sample:
     def is_within(self, limit_s: float, *, is_first_text: bool = False) -> bool:
         """Whether the request was answered within `limit_s` of its due time.
 
-        is_first_text: `limit_s` applies to the first text instead of the last byte, also if the tester then cancelled
-        the request.
+        is_first_text: `limit_s` applies to the first text instead of the last byte, even if the tester cancelled the
+        request after its first text.
         """
         if not (self.is_ok or (is_first_text and self.outcome == DISCONNECTED)):
             return False

@@ -19,8 +19,8 @@ from transduce.loadtest.plan import Target
 TIMEOUT_S = 5.0
 # Metrics of a Transduce server.
 STEPS = "transduce_decode_steps_total"
-# Their sum, divided by the number of steps, is the mean number of rows of a step. It includes the rows that a beam does
-# not use yet.
+# The sum of these counters, divided by the number of steps, is the mean number of rows of a step, including the rows
+# that a beam does not use yet.
 ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
 # The Unix time of the server's start. If it has changed, the counters have begun anew.
 START = "process_start_time_seconds"
@@ -42,8 +42,8 @@ ZOMBIE = "Z"
 class ServerSnapshot:
     """The server at one moment.
 
-    metrics: samples by name with labels. cpu_s, pss_mb: of its processes; None if not known. has_ended: whether its
-    process has ended.
+    metrics: samples by name with labels. cpu_s, pss_mb: CPU time in seconds and memory in 10^6 bytes of its processes
+    together; None if not known. has_ended: whether its process has ended.
     """
 
     metrics: dict[str, float]
@@ -122,7 +122,8 @@ def read_samples(text: str) -> dict[str, float]:
 def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
     """The change between two snapshots; None if nothing was measured. seconds: time between them.
 
-    Without counters and CPU time if the server has restarted between them, or if they are of two servers.
+    The counters and the CPU time are left out if the server has restarted between the snapshots, or if two servers have
+    answered.
     """
     found: dict[str, Any] = {}
     if START in before.metrics and START in after.metrics and before.metrics[START] != after.metrics[START]:

@@ -19,8 +19,8 @@ class Slo:
     """`p99=500ms`: at least 99 % of all requests must be answered with status 200 within 500 ms of their due time.
 
     A request that is refused, fails or times out counts like one that is too slow. So does one that the tester gave up
-    after the limit. A request that the tester gave up earlier does not count, except for an objective of the first text
-    that the request met before.
+    after the limit. A request that the tester gave up earlier does not count. There is one exception: it counts for an
+    objective of the first text if its first text came in time.
 
     Attributes:
         percentile: above 0, below 100.

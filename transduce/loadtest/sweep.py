@@ -37,8 +37,8 @@ class SweepSettings:
         saturation_s: length of the closed loop.
         precision: the search ends when the lowest rate that failed is at most this share above the highest rate that
             held. It is less than 1.
-        num_confirmations: further runs at the rate found. Of all valid runs at this rate, most must hold.
-        max_runs: the most runs on a schedule. Bisection ends while enough of them are left for the confirmations.
+        num_confirmations: further runs at the rate found. More than half of all valid runs at this rate must hold.
+        max_runs: maximum number of runs on a schedule. Bisection leaves enough of them for the confirmations.
         first_rate: the first rate; None for 0.8 of the saturation.
     """
 
@@ -163,7 +163,7 @@ class _Search:
         """How many runs are left of `max_runs`."""
         return self.settings.max_runs - len(self.points)
 
-    def holds(self, rate: float) -> bool:
+    def try_rate(self, rate: float) -> bool:
         """Run at a rate and return whether it held.
 
         A run that is not valid, because the tester was late, is repeated once if a run is left.
@@ -188,7 +188,7 @@ class _Search:
         """Find a rate that holds and one that does not."""
         lowest = rate * LOWEST_SHARE
         while self.num_left and not self.problems and rate > lowest:
-            if self.holds(rate):
+            if self.try_rate(rate):
                 self.lower = rate
                 if self.upper is not None:
                     return
@@ -206,15 +206,16 @@ class _Search:
             if is_narrow or self.num_left <= self.settings.num_confirmations:
                 return
             middle = (self.lower + self.upper) / 2
-            if self.holds(middle):
+            if self.try_rate(middle):
                 self.lower = middle
             else:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that holds in most of its valid runs, from `lower` downwards; None if there is none.
+        """Run at `lower`, then at lower rates, until more than half of the valid runs at a rate hold; return this rate.
 
-        If the search has a problem, such as a late tester, the rate is returned without a confirmation.
+        None if there is no such rate. If the search has a problem, such as a late tester, the rate is returned without
+        a confirmation.
         """
         rate = self.lower
         while rate is not None and not self.problems:
@@ -222,7 +223,7 @@ class _Search:
                 if not self.num_left:
                     self.problems.append(f"no rate was confirmed within {self.settings.max_runs} runs")
                     return None
-                self.holds(rate)
+                self.try_rate(rate)
             valid = [point for point in self.points if point.rate == rate and point.result.is_valid]
             held = [point.holds for point in valid]
             if 2 * sum(held) > len(held):

@@ -21,7 +21,7 @@ SENTENCES = Path(__file__).with_name("sentences.txt")
 NUM_PREPARED = 500
 ARRAY_LENGTH = 32
 SHORT_WORDS = 7
-# Most requests are short and some are very long, to show how long short ones wait behind a long one.
+# Most requests are short and some are very long. The mix shows the waiting time of short requests behind a long one.
 BIMODAL_LONG_SHARE = 0.2
 BIMODAL_CLAUSES = 14
 BEAMS = (1, 2, 4, 8)
@@ -100,7 +100,7 @@ class RunRequest:
 
 
 class RequestSequence:
-    """The requests of a run by index: all requests in a new random order each round."""
+    """The requests of a run by index: rounds of all the workload's requests, each round in a new random order."""
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self._workload = workload
@@ -146,7 +146,7 @@ def distinct_replacement(text: str, seed: int, number: int) -> str:
 
 
 def with_distinct_opening(text: str, seed: int, number: int) -> str:
-    """The text after distinct words."""
+    """The text with distinct words before it."""
     return f"{distinct_opening(seed, number)} {text}"
 
 
@@ -158,7 +158,7 @@ def own_sentences() -> list[str]:
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file that are not blank.
 
-    Raises OSError, and ValueError if there is none, or if a line is not UTF-8.
+    Raises OSError, and ValueError if all lines are blank, or if a line is not UTF-8.
     """
     found = [line for line in _lines(path) if line]
     if not found:

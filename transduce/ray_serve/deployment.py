@@ -10,7 +10,7 @@ NAME = "Transduce"
 # Requests that a replica takes at once. Its own admission refuses work that would come too late. If smaller, requests
 # wait in Ray's proxy, where the replica cannot batch them.
 MAX_ONGOING_REQUESTS = 1000
-# Seconds between two health checks, and the most that one of them takes. Ray replaces a replica after three failures.
+# Seconds between two health checks, and the time limit of each. Ray replaces a replica after three failures.
 HEALTH_CHECK_PERIOD_S = 5.0
 HEALTH_CHECK_TIMEOUT_S = 10.0
 # Seconds in which a replica that is to end answers its requests. Ray then kills it.

@@ -12,15 +12,15 @@ from transduce.loadtest.slo import Slo
 from transduce.sizing.costs import Costs
 from transduce.sizing.simulation import latencies_s, poisson_times_s, saturated_rate
 
-# Requests of a simulated run. With fewer, the 99th percentile is that of few requests, and a run, which begins with an
-# empty server, ends before the queue has its normal length. With more, a run takes longer.
+# Requests of a simulated run. With fewer, a few requests decide the 99th percentile. Besides, a run begins with an
+# empty server, and a short run ends before the queue has its normal length. With more, a run takes longer.
 NUM_REQUESTS = 6000
 # Seeds of the runs that must all meet the objective. With fewer, a run without a long queue decides by chance.
 SEEDS = (1, 2, 3, 4)
-# The most that `Capacity.rate` is, as a share of `Capacity.saturated`. Above it, the queue reaches its normal length
-# only after many times NUM_REQUESTS, so a run finds latencies that are too low.
+# Upper limit of `Capacity.rate`, as a share of `Capacity.saturated`. Above it, the queue reaches its normal length only
+# after many times NUM_REQUESTS, so a run finds latencies that are too low.
 MAX_SHARE = 0.95
-# The least closed-loop clients of the run that gives `Capacity.saturated`. With fewer, a server has idle rows.
+# Minimum number of closed-loop clients in the run that gives `Capacity.saturated`. With fewer, a server has idle rows.
 SATURATING_CLIENTS = 128
 # Requests of a run for each closed-loop client. With fewer, a run is little more than its start and its end.
 REQUESTS_PER_CLIENT = 6
@@ -31,8 +31,8 @@ PRECISION = 0.01  # of the rate, as a share
 class Capacity:
     """What one server can do.
 
-    saturated: its answers a second with `num_saturating_clients` closed-loop clients. rate: the most requests a second
-    at which it meets the objective, at most MAX_SHARE of `saturated`.
+    saturated: its answers a second with `num_saturating_clients` closed-loop clients. rate: the highest rate, in
+    requests a second, at which it meets the objective; at most MAX_SHARE of `saturated`.
     """
 
     saturated: float
@@ -52,7 +52,7 @@ class Plan:
 
 
 def num_saturating_clients(costs: Costs) -> int:
-    """Closed-loop clients that saturate the server: twice as many as the sentences that its rows hold, or more."""
+    """Closed-loop clients that saturate the server: at least twice the number of sentences that its rows hold."""
     return max(SATURATING_CLIENTS, 2 * costs.num_workers * costs.max_rows // costs.beam_size)
 
 

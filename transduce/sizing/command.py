@@ -50,7 +50,7 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
         type=objective,
         default=Slo.parse("p99=500ms"),
         metavar="P",
-        help="objective: 99 %% of the answers within 500 ms is p99=500ms (default)",
+        help="objective; the default p99=500ms means 99 %% of the answers within 500 ms",
     )
     add("--workload", choices=SINGLE, default="news", help="lengths of the sentences (default: %(default)s)")
     add(

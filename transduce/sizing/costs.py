@@ -19,8 +19,9 @@ MAX_ENCODE_TOKENS = 512  # the default of TRANSDUCE_MAX_ENCODE_TOKENS
 class Level:
     """What a closed loop has measured, or the means of several loops.
 
-    num_clients: of the loop, or the most of these loops. rows: mean rows in a decoder step. step_s: seconds of a step,
-    with the engine's own work around it. encode_s: seconds of the encoder for a source subword. rate: answers a second.
+    num_clients: clients of the loop, or of the largest of these loops. rows: mean rows in a decoder step. step_s:
+    seconds of a step, with the engine's own work around it. encode_s: seconds of the encoder for a source subword.
+    rate: answers a second.
     """
 
     num_clients: int
@@ -35,11 +36,11 @@ class Costs:
     """One server's times.
 
     name: name and version of the model. levels: by rising rows. num_workers: of the engine. max_rows: of a worker.
-    num_kept_rows: those of max_rows that one caller alone does not get. beam_size: rows of a sentence.
+    num_kept_rows: rows of a worker that it keeps for further callers. beam_size: rows of a sentence.
     request_s: seconds of a request outside the engine, measured with one client. steps_per_subword: decoder steps of a
     sentence for each of its source subwords. subwords_per_sentence, subwords_per_word: intercept and slope of the line
     that gives a source sentence's subwords from its words. characters_per_word: of the source texts.
-    max_source_length: the most subwords of a sentence that the model takes.
+    max_source_length: maximum number of subwords of a sentence that the model takes.
     """
 
     name: str
@@ -106,8 +107,8 @@ class Costs:
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
     """The value at `at`, on the line through the two points beside it.
 
-    Below the first point, it is the first point's value. Beyond the last point, it is on the line through the last two.
-    It is never below the value of the first of these two points.
+    Below the first point, the result is the first point's value. Beyond the last point, it is on the line through the
+    last two points, but never below the value of the first of the two.
     """
     if at <= points[0][0] or len(points) == 1:
         return points[0][1]

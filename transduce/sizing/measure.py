@@ -56,8 +56,8 @@ class Samples:
 class Pass:
     """One closed loop.
 
-    result: the tester's. grown: how much a counter of the server has grown. samples: the requests that had ended at the
-    tester's last report of its progress.
+    result: the tester's. grown: takes the name of a counter of the server, and returns how much it has grown. samples:
+    the requests that had ended at the tester's last report of its progress.
     """
 
     num_clients: int
@@ -158,8 +158,8 @@ def _costs(passes: list[Pass], samples: Samples, workload: Workload, model: Mapp
 def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
     """Intercept and slope of the line that gives a source sentence's subwords from its words, by least squares.
 
-    samples: requests of one sentence. If they have similar lengths, so that a line through them does not rise, all
-    subwords count as those of words. Raises CommandError without an answer.
+    samples: requests of one sentence. If all have similar lengths, so that this line does not rise, the intercept is 0
+    and the slope is the mean number of subwords of a word. Raises CommandError without an answer.
     """
     answered = [(each.num_words, each.response.num_source_tokens) for each in samples if each.response]
     if not answered:
@@ -175,7 +175,8 @@ def line_of_subwords(samples: Sequence[Sample]) -> tuple[float, float]:
 def merged(levels: Sequence[Level]) -> tuple[Level, ...]:
     """The levels by rising rows.
 
-    Levels with similar rows, such as those of a full server, become one with their means and their most clients.
+    Levels with similar rows, such as those of a full server, become one, with their means and their largest
+    `num_clients`.
     """
     groups: list[list[Level]] = []
     for level in sorted(levels, key=lambda level: level.rows):

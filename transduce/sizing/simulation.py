@@ -44,7 +44,7 @@ class Clock:
         heapq.heappush(self._events, (time_s, next(self._numbers), event))
 
     def run(self) -> None:
-        """Call all events, also those that events add."""
+        """Call all events, including those that events add."""
         while self._events:
             time_s, _, event = heapq.heappop(self._events)
             event(time_s)
@@ -56,7 +56,7 @@ class SimulatedWorker:
     def __init__(self, costs: Costs, clock: Clock, on_end: Callable[[Sentence, float], None]) -> None:
         """on_end: called when a sentence is decoded, with the time."""
         self._costs, self._clock, self._on_end = costs, clock, on_end
-        # A server whose model takes longer sentences has a setting that admits them.
+        # If the model takes longer sentences, assume a setting of the server that admits them.
         max_encode_tokens = max(MAX_ENCODE_TOKENS, costs.max_source_length)
         self._scheduler = Scheduler(costs.max_rows, max_encode_tokens, num_kept_rows=costs.num_kept_rows)
         self._call_length = CallLength(MAX_STEPS, WakeFlag())
@@ -92,7 +92,7 @@ class SimulatedWorker:
         self._spans = self._spans_of(running)
         num_subwords = sum(len(sentence.source_ids) for sentence in admitted)
         self._decodes_from_s = now_s + num_subwords * self._costs.encode_s(num_rows)
-        most, self._stop = self._call_length.choose(
+        max_steps, self._stop = self._call_length.choose(
             num_rows,
             admits_next=scheduler.stopped_at_budget,
             has_waiting=bool(scheduler.num_waiting),
@@ -103,12 +103,12 @@ class SimulatedWorker:
         self._num_rows, self._call = num_rows, self._call + 1
         self._num_steps = MAX_STEPS
         steps = [left for left, _ in running]
-        self._end_after(min(most, max(steps), min(steps) + self._stop.steps_after_end))
+        self._end_after(min(max_steps, max(steps), min(steps) + self._stop.steps_after_end))
 
     def _spans_of(self, running: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
         """The steps of a call, as pairs: how many, and the seconds of each.
 
-        running: steps left and rows of each sentence, which costs nothing after its end.
+        running: steps left and rows of each sentence. A sentence costs nothing after its end.
         """
         num_rows, begin, spans = sum(rows for _, rows in running), 0, list[tuple[int, float]]()
         for end, rows in sorted(running):
@@ -259,5 +259,6 @@ def saturated_rate(costs: Costs, lengths: Sequence[int], *, num_clients: int) ->
     for _ in range(num_clients):
         clock.at(0.0, send)
     clock.run()
-    first = len(answered) // 5  # without the start, in which the rows fill
+    # Leave out the start, in which the rows fill, and the end, at which not all clients have a further request.
+    first = len(answered) // 5
     return (len(answered) - 1 - first - num_clients) / (answered[-1 - num_clients] - answered[first])

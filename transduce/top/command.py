@@ -17,14 +17,14 @@ from transduce.errors import CommandError, ExitCode
 from transduce.top.frame import Frame, compare
 from transduce.top.scrape import Away, Scrape, Scraper
 
-# The fewest seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
+# Minimum seconds between two frames. Shorter intervals have few requests, and their percentiles say little.
 MIN_INTERVAL_S = 0.1
 # A day. Python refuses very long pauses.
 MAX_INTERVAL_S = 86_400.0
 TIMEOUT_S = 10.0
 # Values of TERM for terminals on which rich draws no frames.
 DUMB_TERMINALS = {"dumb", "unknown"}
-# Columns of the text of --once, if COLUMNS is no positive number.
+# Width of the text of --once, in characters, if the variable COLUMNS is no positive number.
 WIDTH = 120
 
 
@@ -71,8 +71,8 @@ def run_top(args: argparse.Namespace) -> int:
     """Show the server. Returns 0.
 
     Raises:
-        CommandError: the API key is invalid. With --once or --json, the server gives no metrics. Without these, stdout
-            is not a terminal, or one that can draw no frames.
+        CommandError: the API key is invalid. With --once or --json, the server gives no metrics. Without these options,
+            stdout is not a terminal, or is a terminal that cannot draw frames.
         OSError: the file with the key cannot be read.
         ValueError: the URL is invalid, or the proxy or certificate variables of the environment cannot be used.
     """

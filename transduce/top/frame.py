@@ -48,7 +48,7 @@ class Frame:
     In the first frame, and in the first after a failed scrape or a restart of the server, these figures and interval_s
     are NaN, and statuses and rejected are empty. A percentile is also NaN if nothing was measured in the interval, and
     any figure is NaN if the server has no such metric.
-    p50_ms, p99_ms: of POST requests that are neither streams, nor files, nor an administrator's. utilisation: the
+    p50_ms, p99_ms: latency of POST requests other than streams, files and an administrator's. utilisation: the
     workers' computing time that was reported in the interval, divided by the interval and the number of workers. A
     worker reports up to 32 steps at once. So in a short interval, the utilisation by busy workers may be 0, or above 1.
     statuses: answers per second by status, without probes. rejected: per second and by reason, the requests that got no
@@ -184,9 +184,14 @@ def quantile(share: float, counts: Mapping[float, float]) -> float:
 
 
 def _is_another_start(before: Scrape, now: Scrape) -> bool:
-    """Whether the server has restarted between the scrapes. False without START, which a server reads from /proc."""
+    """Whether the server has restarted between the scrapes, so that START has changed.
+
+    A server without /proc has no START. There a lower number of requests shows the restart.
+    """
     starts = (before.total(START), now.total(START))
-    return not any(map(math.isnan, starts)) and starts[0] != starts[1]
+    if not any(map(math.isnan, starts)):
+        return starts[0] != starts[1]
+    return now.total("http_requests_total") < before.total("http_requests_total")
 
 
 def _is_no_probe(labels: Labels) -> bool:

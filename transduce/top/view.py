@@ -12,7 +12,7 @@ from rich.text import Text
 from transduce.top.frame import Frame
 
 BAR_WIDTH = 20
-# The fewest columns in which the figures have room beside the bars.
+# Minimum width, in characters, in which the figures have room beside the bars.
 MIN_WIDTH_OF_BARS = 50
 # The width of the column of labels: that of "workers busy".
 LABEL_WIDTH = 12
@@ -22,7 +22,7 @@ NEARLY_FULL = 0.9
 
 
 def view(frame: Frame, url: str, width: int) -> RenderableType:
-    """The whole view of a server, for this many columns. A narrow one has no bars."""
+    """The whole view of a server. width: in characters; a narrow view has no bars."""
     parts = (
         _facts(frame, has_bars=width >= MIN_WIDTH_OF_BARS),
         _outcomes(frame),
@@ -93,7 +93,7 @@ def _facts(frame: Frame, *, has_bars: bool) -> Table:
 
 
 def _outcomes(frame: Frame) -> Table:
-    """The answers and refusals. In the columns of `_facts`, a long list would leave the others no width."""
+    """The answers and refusals. In the table of `_facts`, a long list would leave the other columns no width."""
     table = _grid()
     table.add_column(overflow="fold")
     table.add_row("answers", _rates(frame.statuses))

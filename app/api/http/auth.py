@@ -58,7 +58,7 @@ class ApiKeys:
         if path in OPEN_PATHS or path.startswith(ADMIN_PREFIX) or not self._names:
             return ""
         if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEMES):
-            raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_missing=True)
+            raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_wrong_key=False)
         return self._name_of(authorization[0].partition(b" ")[2].strip())
 
     @property
@@ -71,7 +71,7 @@ class ApiKeys:
         if not self._names:
             return ""
         if not key:
-            raise Unauthorized("an API key is needed", is_missing=True)
+            raise Unauthorized("an API key is needed", is_wrong_key=False)
         return self._name_of(key.encode())
 
     def _name_of(self, key: bytes) -> str:
@@ -79,5 +79,5 @@ class ApiKeys:
         # Every key is compared, so that the time does not reveal a match.
         matches = [name for known, name in self._names if hmac.compare_digest(digest, known)]
         if not matches:
-            raise Unauthorized("this API key is not known", is_missing=False)
+            raise Unauthorized("this API key is not known", is_wrong_key=True)
         return matches[0]

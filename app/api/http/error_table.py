@@ -106,9 +106,9 @@ class OrjsonResponse(Response):
 
 def answer_to(error: ServiceError) -> Answer:
     """An error's row of the table."""
-    if isinstance(error, Unauthorized) and not error.is_missing:
+    if isinstance(error, Unauthorized) and error.is_wrong_key:
         return WRONG_KEY
-    if isinstance(error, Overloaded) and error.is_foreseen:
+    if isinstance(error, Overloaded) and error.would_be_late:
         return WOULD_BE_LATE
     return ANSWERS[type(error)]
 

@@ -107,7 +107,7 @@ SETTINGS = operation(TAG, "The server's settings for a client's page", SimpleSet
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
     if isinstance(error, Unauthorized):
-        if error.is_missing:
+        if not error.is_wrong_key:
             return 400, "Please contact the server operator to get an API key"
         return 403, "Invalid API key"
     if isinstance(error, MalformedRequest) and not error.is_form:

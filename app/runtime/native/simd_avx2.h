@@ -67,7 +67,7 @@ inline Floats load16(const float* from, FirstLanes lanes) {
     Lanes all = lanes_of(lanes);
     return {_mm256_maskload_ps(from, all.low), _mm256_maskload_ps(from + 8, all.high)};
 }
-// Reads some lanes; the others are `others`.
+// Reads some lanes. The other lanes of the result are those of the argument `others`.
 inline Floats load16(const float* from, FirstLanes lanes, Floats others) {
     if (lanes.count == 16) return load16(from);
     return select16(lanes_of(lanes), load16(from, lanes), others);
@@ -103,7 +103,7 @@ inline Integers add16(Integers a, Integers b) {
 inline Floats sub16(Floats a, Floats b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
 inline Floats mul16(Floats a, Floats b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
 inline Floats div16(Floats a, Floats b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
-// a b + c and c - a b, rounded once.
+// fma16 returns a b + c, and fnma16 returns c - a b. Each is rounded once.
 inline Floats fma16(Floats a, Floats b, Floats c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }

@@ -36,7 +36,7 @@ inline Integers load16(const int32_t* from) { return _mm512_loadu_si512(from); }
 inline Integers load16(const int8_t* from) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
-// Reads some lanes; the others are `others`.
+// Reads some lanes. The other lanes of the result are those of the argument `others`.
 inline Floats load16(const float* from, FirstLanes lanes, Floats others) {
     return _mm512_mask_loadu_ps(others, lanes, from);
 }
@@ -56,7 +56,7 @@ inline Integers add16(Integers a, Integers b) { return _mm512_add_epi32(a, b); }
 inline Floats sub16(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
 inline Floats mul16(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 inline Floats div16(Floats a, Floats b) { return _mm512_div_ps(a, b); }
-// a b + c and c - a b, rounded once.
+// fma16 returns a b + c, and fnma16 returns c - a b. Each is rounded once.
 inline Floats fma16(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats fnma16(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
 // The larger or smaller number of each lane. If either is NaN, the number of `values`.

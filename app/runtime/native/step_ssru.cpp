@@ -23,7 +23,8 @@ Floats sigmoid(Floats x) {
 SsruBlock::SsruBlock(const NodeInfo& info, int index) {
     in_ = linear_of(info, index, -1, -1, true, ActivationRange::symmetric);
     if (in_.outputs() != 2 * in_.inputs()) {
-        throw InvalidArgument("an SSRU has %d outputs, and must have %d", in_.outputs(), 2 * in_.inputs());
+        throw InvalidArgument("the weights of an SSRU have %d columns, and must have %d, twice the number of inputs",
+                              in_.outputs(), 2 * in_.inputs());
     }
     norm_ = norm_of(info, index + 3, in_.inputs());
 }

@@ -39,7 +39,7 @@ def http(echo: ServerProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def locked(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """The echo server with an API key, without files and with the default limits."""
+    """The echo server with an API key and the default limits. The translation of files is off."""
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     with ServerProcess(echo_command, {"api_keys": digest, "files_enabled": False}) as process:
         yield process.ready()

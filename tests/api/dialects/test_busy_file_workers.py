@@ -1,4 +1,4 @@
-"""Uploads to /v2/document while other files are read. The file workers are real processes, which the tests stop."""
+"""Uploads to /v2/document while both file workers are busy. The workers are real processes that the tests suspend."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.api.test_quotas import TOKEN, client_of, metric, secret, used, write_
 
 WORDS = b"Anna sees the river today."
 MAX_FILES = 5
+# The limits of each API key, by the name of the key.
 LIMITS = {
     "readers": "",
     "free": "",
@@ -43,7 +44,7 @@ def server(echo_command: list[str], tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def busy(server: ServerProcess) -> Iterator[list[psutil.Process]]:
-    """Both file workers, stopped while each reads a file. So both are busy until they are killed."""
+    """Both file workers, suspended while each reads a file. So both are busy until they are killed."""
     with client_of(server, "readers") as http:
         for _ in range(2):
             assert post_document(http, "a.md", SLOW).status_code == 200
@@ -81,8 +82,8 @@ def test_the_unmodified_client_uploads_a_file_although_no_worker_is_free(
     assert client.translate_document_get_status(handle).status == deepl.DocumentStatus.Status.QUEUED
     assert used(server, "free")["concurrent_requests"]["used"] == 1
     with client_of(server, "readers") as http:
-        mine = {"document_id": handle.document_id, "document_key": handle.document_key}
-        assert state(http, mine) == {"message": "there is no such file here"}
+        document = {"document_id": handle.document_id, "document_key": handle.document_key}
+        assert state(http, document) == {"message": "there is no such file here"}
     kill(busy)
     done = client.translate_document_wait_until_done(handle)
     assert (done.ok, done.billed_characters) == (True, len(WORDS))
@@ -97,10 +98,10 @@ def test_the_unmodified_client_uploads_a_file_although_no_worker_is_free(
     [
         ("free", "a.json", b"{", 400, "invalid", 1),
         ("used-up", "a.txt", WORDS, 456, "quota", 1),
-        ("small", "a.txt", WORDS, 413, "too_large", 3),  # two are the files of the killed workers
+        ("small", "a.txt", WORDS, 413, "too_large", 3),  # two of the three: the files of the killed workers
     ],
 )
-def test_an_error_after_the_answer_has_the_message_of_one_before(
+def test_an_error_found_after_the_answer_has_the_message_of_an_immediate_error(
     server: ServerProcess,
     busy: list[psutil.Process],
     key: str,
@@ -119,15 +120,15 @@ def test_an_error_after_the_answer_has_the_message_of_one_before(
         kill(busy)
         wait_until(lambda: status(http, handle) == "error")
         wait_until(lambda: metric(server, f'transduce_rejected_total{{reason="{reason}"}}') == num_rejected)
-        early = post_document(http, name, content)
-        assert early.status_code == code
-        assert state(http, handle)["error_message"] == early.json()["message"]
+        immediate = post_document(http, name, content)
+        assert immediate.status_code == code
+        assert state(http, handle)["error_message"] == immediate.json()["message"]
     after = used(server, key)
     for kind in ("concurrent_requests", "requests_per_day", "characters_per_day"):
         assert after[kind]["used"] == before[kind]["used"], kind
 
 
-def test_a_file_that_waits_for_a_worker_takes_a_place(
+def test_a_file_that_waits_for_a_worker_counts_towards_max_files(
     server: ServerProcess, busy: list[psutil.Process]
 ) -> None:
     with client_of(server, "free") as http:
@@ -137,7 +138,7 @@ def test_a_file_that_waits_for_a_worker_takes_a_place(
         wait_until(lambda: [status(http, handle) for handle in handles] == ["done"] * len(handles))
 
 
-def test_the_end_of_the_server_ends_the_readings(server: ServerProcess, busy: list[psutil.Process]) -> None:
+def test_the_end_of_the_server_ends_file_workers(server: ServerProcess, busy: list[psutil.Process]) -> None:
     with client_of(server, "free") as http:
         queued(http, "a.txt", WORDS)
     server.signal()
@@ -147,7 +148,7 @@ def test_the_end_of_the_server_ends_the_readings(server: ServerProcess, busy: li
     assert server.errors == []
 
 
-def test_a_worker_ends_with_a_client_that_gets_no_answer(echo_command: list[str]) -> None:
+def test_a_worker_ends_if_its_client_disconnects_before_the_answer(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"file_cpu_s": 600, "compat_timeout_s": HANG_TIMEOUT_S, "max_files": 1}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
         with server.connect() as caller:
@@ -155,5 +156,5 @@ def test_a_worker_ends_with_a_client_that_gets_no_answer(echo_command: list[str]
             worker = busy_worker(server)
         wait_until(lambda: have_ended([worker]))
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
-        handle = post_document(http, "a.txt", WORDS).json()  # the only place is free
+        handle = post_document(http, "a.txt", WORDS).json()  # max_files is 1, so the first file must be gone
         wait_until(lambda: status(http, handle) == "done")

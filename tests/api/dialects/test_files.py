@@ -1,4 +1,4 @@
-"""Files over HTTP: the routes of both dialects on a server process, and the unmodified client of the /v2 dialect."""
+"""Files over HTTP: the routes at the root and at /v2 on a server process, and the unmodified client of /v2."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def http(file_server: ServerProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def guarded(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """The echo server, which accepts files with one of two API keys."""
     keys = f"{digest(KEY)},{digest(OTHER_KEY)}"
     with ServerProcess(echo_command, {**SETTINGS, "max_files": 50, "api_keys": keys}) as process:
         yield process.ready()
@@ -174,7 +175,7 @@ def test_charsets_that_clients_declare(guarded: ServerProcess, charset: str) -> 
 
 @pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
 @pytest.mark.parametrize(
-    ("names", "is_known"),
+    ("names", "has_known_suffix"),
     [
         ("filename=\"=?utf-8?B?YsOkci50eHQ=?=\"; filename*=utf-8''b%C3%A4r.txt", True),  # .NET's client
         ("filename*=utf-8''b%C3%A4r.txt", True),
@@ -189,7 +190,9 @@ def test_charsets_that_clients_declare(guarded: ServerProcess, charset: str) -> 
         ('filename="=?utf-8?B?a?="', False),
     ],
 )
-def test_names_that_are_not_ascii(guarded: ServerProcess, path: str, names: str, is_known: bool) -> None:
+def test_names_that_are_not_ascii(
+    guarded: ServerProcess, path: str, names: str, has_known_suffix: bool
+) -> None:
     fields = {"source": "en", "target": "de", "source_lang": "en", "target_lang": "de"}
     parts = [f"name={name}\r\n\r\n{value}" for name, value in fields.items()]
     parts.append(f"name=file; {names}\r\n\r\na")
@@ -200,7 +203,7 @@ def test_names_that_are_not_ascii(guarded: ServerProcess, path: str, names: str,
     }
     with guarded.client() as http:
         answer = http.post(path, content=body.encode(), headers=headers)
-    if is_known:
+    if has_known_suffix:
         assert answer.status_code == 200, answer.text
     else:
         assert answer.status_code == 400
@@ -224,7 +227,7 @@ def test_a_key_in_the_form_counts_before_a_header(guarded: ServerProcess) -> Non
         assert post(http, "a.txt", b"a", api_key="").status_code == 200
 
 
-def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
+def test_a_file_is_served_only_with_the_key_of_its_upload(guarded: ServerProcess) -> None:
     mine, theirs = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER_KEY}"}
     with guarded.client() as http:
         assert post(http, "a.txt", b"a").status_code == 400
@@ -246,12 +249,14 @@ def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
             assert http.post(f"{path}/result", json=wrong, headers=headers).status_code == 404
 
 
-def test_the_space_of_files_is_bounded(echo_command: list[str]) -> None:
+def test_the_number_and_the_bytes_of_files_are_limited(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
         numbers = b"1 " * 20_000
-        assert [post(http, "a.txt", numbers).status_code for _ in range(3)] == [200, 200, 429], "bytes"
+        assert [post(http, "a.txt", numbers).status_code for _ in range(3)] == [200, 200, 429], (
+            "the third file exceeds max_kept_file_bytes"
+        )
         assert [post(http, "a.txt", b"a").status_code for _ in range(2)] == [200, 200], (
-            "a failed file takes no place"
+            "the refused file does not count towards max_files"
         )
         refused = post(http, "a.txt", b"a")
         assert refused.status_code == 429
@@ -270,7 +275,9 @@ def test_an_expired_document_frees_its_space(
         assert post(http, "a.txt", b"a").status_code == 200
 
 
-def test_no_file_is_left(echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_left_after_the_server_ends(
+    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
         assert post(http, "a.txt", b"a").status_code == 200
@@ -301,7 +308,7 @@ def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.DOCX, FileFormat.HTML])
-def test_the_unmodified_client_of_documents(
+def test_the_unmodified_client_translates_a_document(
     client: deepl.DeepLClient, tmp_path: Path, file_format: FileFormat
 ) -> None:
     path, out = tmp_path / f"a.{file_format}", tmp_path / "out"
@@ -330,7 +337,7 @@ def test_the_unmodified_client_raises_errors(
         client.translate_document_from_filepath(path, out, target_lang=target)
 
 
-def test_the_source_of_a_file_is_detected_as_a_whole(client: deepl.DeepLClient, tmp_path: Path) -> None:
+def test_one_source_language_is_detected_for_a_whole_file(client: deepl.DeepLClient, tmp_path: Path) -> None:
     path, out = tmp_path / "a.txt", tmp_path / "out"
     path.write_bytes(b"Das ist ein langer deutscher Satz, der schon da ist.\n")
     client.translate_document_from_filepath(path, out, target_lang="DE")
@@ -360,7 +367,7 @@ def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Pat
 
 
 def test_the_page_recognises_refused_languages(http: httpx.Client) -> None:
-    """Its advice depends on the wording of these messages."""
+    """The advice on the page depends on the wording of the messages from the server."""
     script = (ROOT / "app" / "web" / "files.js").read_text("utf-8")
     (expression,) = re.findall(r"if \(/(.+)/\.test\(error\.message\)\)", script)
     refused = [{"source": "zz"}, {"source": "x" * 100}, {"source": "de", "target": "en"}]

@@ -69,7 +69,7 @@ def test_short_texts_and_names_are_translated(http: httpx.Client) -> None:
     assert [answer.status_code for answer in (native, root, v2, inferred)] == [200] * 4
 
 
-def test_detection_finds_the_true_language(http: httpx.Client) -> None:
+def test_detection_finds_a_language_that_is_not_served(http: httpx.Client) -> None:
     (found,) = http.post("/v1/detect", json={"text": FRENCH}).json()["detections"]
     assert found["language"] == "fr"
     assert found["confidence"] > 0.9

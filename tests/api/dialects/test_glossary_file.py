@@ -37,16 +37,16 @@ def make(client: httpx.Client) -> httpx.Response:
     return client.post("/v2/glossaries", json=GLOSSARY)
 
 
-def test_no_other_user_may_read_it(server: ServerProcess, folder: Path) -> None:
+def test_no_other_user_may_read_the_glossary_file(server: ServerProcess, folder: Path) -> None:
     with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
         assert make(client).status_code == 201
-        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (1,)  # now the journals exist
+        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (1,)  # so the -wal file exists
         modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
     assert "glossaries.sqlite-wal" in modes
     assert set(modes.values()) == {0o600}
 
 
-def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path) -> None:
+def test_a_locked_glossary_file_can_be_read_and_refuses_changes(server: ServerProcess, folder: Path) -> None:
     with server.client() as client:
         with closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -57,7 +57,9 @@ def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path
         assert make(client).status_code == 201
 
 
-def test_a_translation_while_it_cannot_be_read(server: ServerProcess, folder: Path) -> None:
+def test_translations_are_refused_while_the_glossary_file_cannot_be_read(
+    server: ServerProcess, folder: Path
+) -> None:
     with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
         languages = {
             "source_lang": "en",
@@ -78,7 +80,7 @@ def test_a_translation_while_it_cannot_be_read(server: ServerProcess, folder: Pa
         assert answer.json() == {"message": "the glossaries cannot be read now"}
 
 
-def test_a_full_disk(server: ServerProcess) -> None:
+def test_a_glossary_is_refused_while_the_disk_is_full(server: ServerProcess) -> None:
     """The limits of the process forbid that any file grows, as on a full disk."""
     with server.client() as client:
         before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)

@@ -43,7 +43,7 @@ def test_the_server_and_its_health(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v2/models/echo", "/v2/models/echo/versions/1"])
-def test_the_model(http: httpx.Client, path: str) -> None:
+def test_the_metadata_of_the_model(http: httpx.Client, path: str) -> None:
     tensors = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in ("text", "translation")]
     found = http.get(path).json()
     assert found["outputs"].pop() == {"name": "source_language", "datatype": "BYTES", "shape": [-1]}
@@ -58,7 +58,8 @@ def test_the_model(http: httpx.Client, path: str) -> None:
     assert inferred(http, {"inputs": [tensor(["Anna."])]}, f"{path}/infer")["model_version"] == "1"
 
 
-def test_while_it_loads(echo_command: list[str], load_file: Path) -> None:
+def test_inference_is_refused_while_the_model_loads(echo_command: list[str], load_file: Path) -> None:
+    # The echo server loads its model as long as `load_file` exists.
     command = [*echo_command, f"load_file={load_file}"]
     with ServerProcess(command) as server, server.listening().client() as http:
         assert http.get("/v2/health/live").status_code == 200
@@ -94,7 +95,7 @@ def test_the_shape_is_kept(http: httpx.Client, shape: list[int], data: list[Any]
     assert (output["shape"], output["data"]) == (shape, ["a", "b"])
 
 
-def test_parameters(http: httpx.Client) -> None:
+def test_all_accepted_parameters(http: httpx.Client) -> None:
     texts = ["Anna sees the river today.", GERMAN]
     body = {
         "inputs": [tensor(texts)],
@@ -118,7 +119,7 @@ def test_a_timeout_in_microseconds(echo_command: list[str]) -> None:
         assert http.post(INFER, json=body).status_code == 504
 
 
-def test_strings_behind_the_json(http: httpx.Client) -> None:
+def test_texts_may_be_bytes_after_the_json(http: httpx.Client) -> None:
     texts = ["Anna sees 7 cats.", "Ärger 🎉", ""]
     content = packed(*texts)
     binary_input = tensor([], shape=[3], parameters={"binary_data_size": len(content)})
@@ -231,7 +232,9 @@ BINARY: list[tuple[bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("content", "size", "message"), BINARY)
-def test_bytes_that_are_wrong(http: httpx.Client, content: bytes, size: int, message: str) -> None:
+def test_invalid_bytes_after_the_json_are_refused(
+    http: httpx.Client, content: bytes, size: int, message: str
+) -> None:
     binary_input = {
         "name": "text",
         "shape": [1],
@@ -245,7 +248,7 @@ def test_bytes_that_are_wrong(http: httpx.Client, content: bytes, size: int, mes
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "999999", "9" * 5000, "0" * 20 + "9" * 5000, "3", ""])
-def test_lengths_that_are_wrong(http: httpx.Client, length: str) -> None:
+def test_an_invalid_length_of_the_json_is_refused(http: httpx.Client, length: str) -> None:
     body = orjson.dumps({"inputs": [tensor(["a"])]})
     answer = http.post(INFER, content=body, headers={LENGTH: length})
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
@@ -283,7 +286,7 @@ def test_invalid_bodies(http: httpx.Client) -> None:
     assert http.post(INFER, content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
 
 
-def test_keys(locked_http: httpx.Client) -> None:
+def test_only_the_health_routes_need_no_key(locked_http: httpx.Client) -> None:
     body = {"inputs": [tensor(["Anna."])]}
     for path in ("/v2/health/live", "/v2/health/ready"):
         assert locked_http.get(path).status_code == 200

@@ -1,4 +1,4 @@
-"""A client of the Open Inference Protocol, unmodified, over a socket to the bundled model."""
+"""The unmodified Triton client, which uses the Open Inference Protocol, over a socket to the bundled model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_texts(client: Any, sends_bytes: bool, requests_bytes: bool) -> None:
 
 
 def test_without_outputs_and_with_parameters(client: Any) -> None:
-    """Without outputs the client requests bytes. Its timeout is in microseconds."""
+    """If a call names no outputs, the client requests binary outputs. The unit of `timeout` is the microsecond."""
     parameters = {"source": "auto", "target": "de"}
     result = client.infer(MODEL, inputs(is_binary=True), parameters=parameters, priority=1, timeout=5_000_000)
     assert "Haus" in output_texts(result, "translation")[0]
@@ -76,7 +76,7 @@ def test_errors(client: Any) -> None:
         client.infer(MODEL, inputs(is_binary=True), parameters={"source": "en", "target": "fr"})
 
 
-def test_what_is_not_offered(client: Any) -> None:
+def test_shared_memory_and_classification_are_refused(client: Any) -> None:
     sent, output = inputs(is_binary=True), protocol.InferRequestedOutput("translation")
     output.set_shared_memory("region", 100)
     for each in (output, protocol.InferRequestedOutput("translation", class_count=2)):

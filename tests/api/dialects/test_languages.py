@@ -67,7 +67,7 @@ def test_zh_is_never_traditional_chinese(code: str) -> None:
         assert target_of_detected(code, {(traditional, "en")}) == code
 
 
-def test_rows_at_v2() -> None:
+def test_the_languages_that_v2_lists() -> None:
     pairs = {("de", "en"), ("pt-BR", "en"), ("en", "pt"), ("en", "zh-Hans")}
     assert source_rows(pairs) == [
         {"language": "DE", "name": "German"},
@@ -95,7 +95,7 @@ PAIRS = [("en", "de"), ("en", "pt-BR"), ("fr", "pt-PT"), ("fr", "pt-BR")]
         (("en", "pt"), ("en", "pt-BR")),
         (("fr", "pt"), ("fr", "pt")),  # ambiguous, because two variants are served
         (("fr", "pt-AO"), ("fr", "pt-AO")),
-        (("en-Latn", "de"), ("en-Latn", "de")),  # another script
+        (("en-Latn", "de"), ("en-Latn", "de")),  # no served pair names a script
         (("xx", "de"), ("xx", "de")),
         (("de", "en"), ("de", "en")),
     ],
@@ -105,7 +105,7 @@ def test_the_pair_that_two_codes_mean(requested: tuple[str, str], expected: tupl
 
 
 @pytest.mark.parametrize("target", ["en", "EN", "en-US"])
-def test_the_target_of_detected_texts_may_be_a_source_only(target: str) -> None:
+def test_the_target_of_detected_texts_may_be_served_only_as_a_source(target: str) -> None:
     assert target_of_detected(target, {("en", "de")}) == "en"
     assert target_of_detected("DE", {("en", "de")}) == "de"
     assert target_of_detected("xx", {("en", "de")}) == "xx"

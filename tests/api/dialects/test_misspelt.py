@@ -64,7 +64,7 @@ def test_a_misspelt_field_is_named(
 
 
 @pytest.mark.parametrize("name", ["secret", "priority", "x" * 1000, "Anna sees the river.", ""])
-def test_an_unknown_field_is_ignored_unless_misspelt(http: httpx.Client, name: str) -> None:
+def test_the_dialects_ignore_an_unknown_field_that_is_not_misspelt(http: httpx.Client, name: str) -> None:
     """The dialects ignore extra fields, because clients send them. /v1 refuses them without repeating their names."""
     assert http.post("/translate", json={**SIMPLE, name: 1}).status_code == 200
     assert http.post("/v2/translate", json={**V2, name: 1}).status_code == 200
@@ -73,8 +73,8 @@ def test_an_unknown_field_is_ignored_unless_misspelt(http: httpx.Client, name: s
     assert not name or name not in refused.text
 
 
-def test_only_the_first_unknown_fields_are_compared() -> None:
-    """A body may hold a hundred thousand unknown fields. To compare them all would take seconds."""
+def test_only_the_first_unknown_fields_are_checked_for_misspelling() -> None:
+    """A body may hold a hundred thousand unknown fields. To compare each with the known names would take seconds."""
     many: dict[str, object] = {f"{index} of many": 1 for index in range(100_000)}
     body = {"q": "Anna.", "source": "en"}
     limits = request_limits(load_settings())
@@ -97,7 +97,7 @@ def test_a_misspelt_field_beside_the_right_one_is_ignored(http: httpx.Client) ->
         ("/v2/translate", {**V2, "text": []}),
     ],
 )
-def test_no_texts_at_all(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+def test_an_empty_list_of_texts_is_refused(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
     assert "text is empty" in http.post(path, json=body).text
 
 

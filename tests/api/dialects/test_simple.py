@@ -43,11 +43,11 @@ def test_unknown_fields_are_ignored(http: httpx.Client) -> None:
     assert translated(http, secret=[1], priority="high", format="text") == {"translatedText": BASE["q"]}
 
 
-def test_a_form_a_query_and_both(http: httpx.Client) -> None:
+def test_a_form_a_query_or_both_and_the_form_has_priority(http: httpx.Client) -> None:
     assert http.post("/translate", data=BASE).json() == {"translatedText": BASE["q"]}
     assert http.post("/translate", params=BASE).json() == {"translatedText": BASE["q"]}
-    half = {"source": "zz", "target": "de"}
-    answer = http.post("/translate", params=half, data={"q": "Ärger & 50 %", "source": "en"})
+    query = {"source": "zz", "target": "de"}
+    answer = http.post("/translate", params=query, data={"q": "Ärger & 50 %", "source": "en"})
     assert answer.json() == {"translatedText": "Ärger & 50 %"}
 
 
@@ -61,7 +61,7 @@ def test_codes_in_any_case(http: httpx.Client, code: str) -> None:
     assert translated(http, source=code, target="DE") == {"translatedText": BASE["q"]}
 
 
-def test_the_same_language_is_left_alone(http: httpx.Client) -> None:
+def test_a_text_in_the_target_language_is_returned_unchanged(http: httpx.Client) -> None:
     assert translated(http, q=GERMAN, source="de") == {"translatedText": GERMAN}
 
 
@@ -140,7 +140,7 @@ def test_health_and_settings(http: httpx.Client, locked_http: httpx.Client) -> N
     ("method", "path"),
     [("GET", "/translate"), ("POST", "/languages"), ("POST", "/health"), ("GET", "/detect")],
 )
-def test_other_methods(http: httpx.Client, method: str, path: str) -> None:
+def test_a_wrong_method_is_refused(http: httpx.Client, method: str, path: str) -> None:
     answer = http.request(method, path)
     assert (answer.status_code, answer.json()) == (405, {"error": "method not allowed"})
 
@@ -260,11 +260,11 @@ def test_other_media_and_large_bodies(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/translate", "/detect"])
-@pytest.mark.parametrize("declared", [True, False])
-def test_a_body_of_20_mb(http: httpx.Client, path: str, declared: bool) -> None:
+@pytest.mark.parametrize("has_content_length", [True, False])
+def test_a_body_of_20_mb_is_refused(http: httpx.Client, path: str, has_content_length: bool) -> None:
     body = b'{"q": "' + b"x" * 20_000_000 + b'"}'
     try:
-        answer = http.post(path, content=body if declared else iter([body]), headers=HEADERS)
+        answer = http.post(path, content=body if has_content_length else iter([body]), headers=HEADERS)
     except (httpx.WriteError, httpx.ReadError):
         pass  # the server may close the connection before the body is sent
     else:
@@ -272,7 +272,7 @@ def test_a_body_of_20_mb(http: httpx.Client, path: str, declared: bool) -> None:
     assert http.get("/health").status_code == 200
 
 
-def test_keys(locked_http: httpx.Client) -> None:
+def test_only_languages_health_and_settings_need_no_key(locked_http: httpx.Client) -> None:
     needed = {"error": "Please contact the server operator to get an API key"}
     for path in ("/translate", "/detect", "/suggest"):
         answer = locked_http.post(path, json=BASE)

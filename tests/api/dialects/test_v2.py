@@ -231,7 +231,7 @@ def test_documents_are_refused_if_files_are_off(locked_http: httpx.Client, path:
     assert (answer.status_code, answer.json()) == (404, {"message": "not found"})
 
 
-def test_keys(locked_http: httpx.Client) -> None:
+def test_every_route_needs_a_key_in_a_known_scheme(locked_http: httpx.Client) -> None:
     for headers in ({}, {"authorization": "DeepL-Auth-Key no"}, {"authorization": f"Basic {KEY}"}):
         for method, path in (("POST", "translate"), ("GET", "languages"), ("GET", "usage")):
             answer = locked_http.request(method, f"/v2/{path}", headers=headers)
@@ -267,6 +267,7 @@ def test_only_translated_characters_are_counted(echo_command: list[str], tmp_pat
 
 
 def test_failed_requests_are_not_counted(echo_command: list[str]) -> None:
+    """The echo model fails at the sentence POISON of tests/api/echo.py."""
     with ServerProcess(echo_command) as server, server.ready().client() as http:
         answer = http.post("/v2/translate", json={**BASE, "text": "Nobody greets 42 cats again."})
         assert (answer.status_code, list(answer.json())) == (500, ["message"])

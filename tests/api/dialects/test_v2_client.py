@@ -90,7 +90,7 @@ def test_every_option_of_the_client(client: Client) -> None:
 
 
 @pytest.mark.parametrize("splitting", list(deepl.SplitSentences))
-def test_splitting(client: Client, splitting: deepl.SplitSentences) -> None:
+def test_only_the_mode_nonewlines_joins_lines(client: Client, splitting: deepl.SplitSentences) -> None:
     text = "The house is\nsmall. The garden is large."
     found = str(client.translate_text(text, target_lang="DE", split_sentences=splitting))
     assert ("\n" in found) is (splitting is not deepl.SplitSentences.NO_NEWLINES)
@@ -211,7 +211,7 @@ def test_documents_are_refused_if_files_are_off(locked: ServerProcess, tmp_path:
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_keys(locked: ServerProcess) -> None:
+def test_every_route_needs_a_known_key(locked: ServerProcess) -> None:
     assert str(connected(locked.url, KEY).translate_text(ANNA, target_lang="DE")) == ANNA
     unknown_caller = connected(locked.url, "wrong")
     calls: list[Callable[[], object]] = [
@@ -226,7 +226,7 @@ def test_keys(locked: ServerProcess) -> None:
             call()
 
 
-def test_the_quota(echo_command: list[str], tmp_path: Path) -> None:
+def test_the_client_raises_when_the_quota_is_used_up(echo_command: list[str], tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(f'[team]\nkey = "0123456789abcdef"\ncharacters_per_month = {len(ANNA)}\n', "utf-8")
     with ServerProcess(echo_command, {"api_keys_file": file}) as server:
@@ -240,7 +240,7 @@ def test_the_quota(echo_command: list[str], tmp_path: Path) -> None:
 FULL: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
 
 
-def test_a_full_queue_is_refused_at_once_and_repeating_helps(
+def test_a_full_queue_is_refused_at_once_and_a_retry_succeeds(
     echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], FULL) as server:

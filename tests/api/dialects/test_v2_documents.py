@@ -1,4 +1,4 @@
-"""The options of /v2/document, which are those of /v2/translate."""
+"""/v2/document accepts the same options as /v2/translate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Glossaries at /v2, with the client over a socket and with the requests of other programs."""
+"""Glossaries at /v2, with the unmodified Python client and with the requests of other programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_life_of_a_glossary(client: deepl.DeepLClient) -> None:
     assert client.list_glossaries() == []
 
 
-def test_a_table_with_languages(client: deepl.DeepLClient) -> None:
+def test_a_csv_table_may_have_language_columns(client: deepl.DeepLClient) -> None:
     made = client.create_glossary_from_csv("fruit", "EN", "DE", 'Apple,Apfel,en,de\n"a, b",c,en,de\n')
     assert client.get_glossary_entries(made) == {"Apple": "Apfel", "a, b": "c"}
 
@@ -76,7 +76,7 @@ def test_terms_stand_in_the_translation(client: deepl.DeepLClient) -> None:
     assert found[1].text == str(plain)
 
 
-def test_the_pairs(client: deepl.DeepLClient) -> None:
+def test_the_language_pairs_of_glossaries(client: deepl.DeepLClient) -> None:
     pairs = {(pair.source_lang, pair.target_lang) for pair in client.get_glossary_languages()}
     assert pairs == {("en", "de"), ("de", "en")}
 
@@ -116,7 +116,7 @@ def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], message: s
     assert http.get("/v2/glossaries").json() == {"glossaries": []}
 
 
-def test_as_a_form_and_its_media_type(http: httpx.Client) -> None:
+def test_a_glossary_from_a_form_is_returned_as_tsv(http: httpx.Client) -> None:
     made = http.post("/v2/glossaries", data=TSV)
     assert made.status_code == 201
     own = f"/v2/glossaries/{made.json()['glossary_id']}"
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(echo_command: list[str], tmp
         assert "TRANSDUCE_GLOSSARY_PATH" in "".join(server.errors)
 
 
-def test_as_a_translation_platform_uses_them(http: httpx.Client) -> None:
+def test_the_requests_of_a_translation_platform(http: httpx.Client) -> None:
     """The platform uses entries, names, ids and the creation time, and deletes a glossary twice."""
     pairs = http.get("/v2/glossary-language-pairs").json()["supported_languages"]
     assert ("EN", "DE") in {(pair["source_lang"].upper(), pair["target_lang"].upper()) for pair in pairs}

@@ -59,7 +59,7 @@ def test_every_listed_code_and_pair_is_accepted() -> None:
             assert base_pair(pair) == (source, target)
 
 
-def test_a_glossary_of_a_served_pair_is_stored_for_it() -> None:
+def test_a_glossary_is_stored_for_a_served_pair_of_its_languages() -> None:
     pairs = {("en", "pt-BR"), ("en", "pt-PT"), ("en", "zh-Hans"), ("en", "zh-Hant"), ("de", "fr")}
     assert read_pair("EN", "PT-PT", pairs) == ("en", "pt-PT")
     assert read_pair("en-GB", "ZH-HANT", pairs) == ("en", "zh-Hant")

@@ -1,4 +1,4 @@
-"""Runs the tests of the native kernels for each target. Skips them if no target is built or can run.
+"""Runs the tests of the native kernels for each target. Skips them if no target is built, or this CPU can run none.
 
 NATIVE_LIBRARY names another build of the kernels to test instead (`make check-native`). The marker `threads` selects
 the tests that `make check-native` repeats with ThreadSanitizer.
@@ -57,7 +57,7 @@ TARGETS = native.usable_targets()[:1] if library else native.usable_targets()
 
 @pytest.fixture(autouse=True, scope="module", params=target_params(TARGETS) or ["none"])
 def target(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Make one target after the other the only usable one."""
+    """The tests of a module run once for each target, which is then the only usable one."""
     if not TARGETS:
         pytest.skip("the native kernels are not built, or this CPU cannot run them")
     found: str = request.param

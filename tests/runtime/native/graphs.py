@@ -26,7 +26,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Operator:
-    """A session of one node. The graph holds its constants; other inputs are passed by name."""
+    """A session of one node. The graph holds the constants of the node; its other inputs are passed by name."""
 
     session: Any
     outputs: tuple[str, ...]

@@ -14,13 +14,13 @@ Floats = NDArray[np.float32]
 EPSILON = 1e-5
 # The outputs of a block, by name.
 OUTPUTS = {"total": "float32", "normalised": "float32"}
-# The tolerance of attention in int8. A number between two quantisation levels may round either way, which changes an
-# output by this.
+# The tolerance of attention in int8. A number between two quantisation levels may round either way. This changes an
+# output by at most LEVEL.
 LEVEL = 0.02
 
 
 def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:
-    """Quantised rows (rows, columns), and the scale of each row (rows, 1): its largest magnitude / levels.
+    """Quantised rows (rows, columns), and the scale of each row (rows, 1): the row's largest magnitude / levels.
 
     is_rectified: x is the output of ReLU, so all 255 levels are for numbers above 0.
     """

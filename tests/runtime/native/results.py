@@ -1,8 +1,8 @@
 """Compares the results of operators between processors of different architectures, bit for bit.
 
-python -m tests.runtime.native.results FILE writes the results to a new file, or compares them with an existing one.
-Then exit status 1 says that a result differs. `.ci/check-aarch64` does both. test_targets.py compares the targets of
-one architecture.
+python -m tests.runtime.native.results FILE writes the results to FILE if it does not exist. Otherwise it compares the
+results with FILE, and exit status 1 says that one differs. `.ci/check-aarch64` does both. test_targets.py compares the
+targets of one architecture.
 """
 
 from __future__ import annotations

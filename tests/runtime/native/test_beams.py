@@ -93,17 +93,17 @@ def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
-def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
+def test_a_step_of_the_library_equals_a_step_of_the_search(beam_size: int) -> None:
     seen: set[BeamOutcome] = set()
     for seed in range(100):
         rng = random.Random(1000 * beam_size + seed)
-        own = SearchWithRows(random_options(rng, beam_size))
+        expected = SearchWithRows(random_options(rng, beam_size))
         width = beam_size + 1 + rng.randint(0, 3)
         if seed % 2:
-            own.step(random_candidates(rng, width))
-        if own.search.is_done or not can_offload(own.sequence):
+            expected.step(random_candidates(rng, width))
+        if expected.search.is_done or not can_offload(expected.sequence):
             continue
-        offloaded = deepcopy(own)
+        offloaded = deepcopy(expected)
         if seed % 2:
             offload(offloaded.sequence)
         else:
@@ -114,28 +114,28 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
             seen.add(BeamOutcome(outcome))
             if outcome == BeamOutcome.UNDECIDED:
                 reclaim(offloaded.sequence, offloaded.allocator, is_done=False)
-                assert offloaded.step(candidates) == own.step(candidates)
+                assert offloaded.step(candidates) == expected.step(candidates)
                 break
-            assert list(map(tuple, copies)) == own.step(candidates)
+            assert list(map(tuple, copies)) == expected.step(candidates)
             offloaded.sequence.length += 1
-            assert own.search.is_done == (outcome == BeamOutcome.DONE)
+            assert expected.search.is_done == (outcome == BeamOutcome.DONE)
             if outcome == BeamOutcome.DONE:
                 reclaim(offloaded.sequence, offloaded.allocator, is_done=True)
             else:
-                assert offloaded.sequence.beam.rows == own.sequence.rows
-        assert offloaded.search.hypotheses() == own.search.hypotheses()
-        assert offloaded.search.is_done == own.search.is_done
-        if not own.search.is_done:
-            assert offloaded.search.prefixes() == own.search.prefixes()
+                assert offloaded.sequence.beam.rows == expected.sequence.rows
+        assert offloaded.search.hypotheses() == expected.search.hypotheses()
+        assert offloaded.search.is_done == expected.search.is_done
+        if not expected.search.is_done:
+            assert offloaded.search.prefixes() == expected.search.prefixes()
             assert (offloaded.search.totals, offloaded.sequence.rows) == (
-                own.search.totals,
-                own.sequence.rows,
+                expected.search.totals,
+                expected.sequence.rows,
             )
-            assert offloaded.sequence.ancestry == own.sequence.ancestry
+            assert offloaded.sequence.ancestry == expected.sequence.ancestry
     assert seen == set(BeamOutcome)
 
 
-def test_the_search_takes_a_step_without_scores() -> None:
+def test_a_step_with_invalid_scores_is_left_to_the_search() -> None:
     """The library leaves a step to the search if a row's best score is not finite, or another score is NaN."""
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),

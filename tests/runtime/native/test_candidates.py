@@ -13,7 +13,7 @@ from tests.runtime.native.reference import Weights
 from tests.runtime.native.test_vocabulary import Vocabulary, best
 
 Array = NDArray[Any]
-# Sizes around a vector of ids, around a panel of 64, around a span of 512, and of several spans.
+# Vocabulary sizes around 16 ids (a vector), 64 ids (a panel) and 512 ids (a span), and sizes of several spans.
 VOCAB_SIZES = [5, 16, 61, 64, 200, 511, 512, 513, 1030, 1600, 3001, 8000]
 CANDIDATE_COUNTS = [*range(1, 18), 33, 64]
 
@@ -30,9 +30,9 @@ def shapes(vocab_size: int) -> dict[str, Array]:
         "all the same": np.full(vocab_size, -2.5),
         "up": ids / 100,
         "down": -ids / 100,
-        "one above what rounds to the same": np.where(ids == vocab_size // 2, 1.0, close / 1e3),
-        "the last above what rounds to the same": np.where(ids == vocab_size - 1, 3e4, -1 + ids * 1e-4),
-        "the first above what rounds to the same": np.where(ids == 0, 3e4, -1 + ids * 1e-4),
+        "one above ids that round to the same": np.where(ids == vocab_size // 2, 1.0, close / 1e3),
+        "the last above ids that round to the same": np.where(ids == vocab_size - 1, 3e4, -1 + ids * 1e-4),
+        "the first above ids that round to the same": np.where(ids == 0, 3e4, -1 + ids * 1e-4),
         "huge": noise * 1e30,
         "the best side by side": noise + 20 * (ids // 40 == vocab_size // 80),
         "the best in one lane": noise + 20 * (ids % 64 == 3),
@@ -70,7 +70,7 @@ def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> Non
 @pytest.mark.seconds
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
-def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
+def test_the_best_candidates_are_found_in_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
     """If there are few rows, the threads divide their columns. If there are many, they divide the rows."""
     native.set_num_threads(num_threads)
     logits = np.stack(list(shapes(vocab_size).values())).astype(np.float32)

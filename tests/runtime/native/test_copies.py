@@ -51,6 +51,7 @@ def test_moves_are_made_as_if_all_at_once(num_threads: int, data: st.DataObject)
 def test_rows_and_bytes_out_of_range_are_errors(
     move: tuple[int, int, int, int], error: type[Exception]
 ) -> None:
+    """A move is a source row, a target row, and the first and the end byte of the columns that it copies."""
     values = np.zeros((NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH), np.float16)
     copy_rows(values, np.array((0, 1, 0, 2 * CAPACITY * WIDTH), np.int64)[:, None])
     with pytest.raises(error):

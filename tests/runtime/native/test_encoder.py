@@ -89,7 +89,7 @@ def test_a_call_without_sentences_has_an_empty_result() -> None:
 
 
 class CrossCache:
-    """The cross-attention projection of every layer, and the cache slots of its columns."""
+    """The cross-attention projection of every layer, and the cache slots that its columns are written to."""
 
     def __init__(self, d: int, planes: int, *, dtype: str = "int8") -> None:
         self.d, self.planes = d, planes
@@ -128,8 +128,8 @@ def test_columns_are_written_to_their_slots(d: int, cache: str, dtype: str) -> N
     before, expected = run_inputs["cache"].copy(), block.expected(**run_inputs)
     written = block.operator(cache).run(run_inputs)["written"]
     assert written.tolist() == [3, 20, 1]
-    step = 2**-10 if cache == "float16" else 1e-5
-    assert np.allclose(run_inputs["cache"], expected, atol=step, rtol=step)
+    rounding = 2**-10 if cache == "float16" else 1e-5
+    assert np.allclose(run_inputs["cache"], expected, atol=rounding, rtol=rounding)
     is_written = np.zeros((5, 20), bool)
     is_written[4, :3] = is_written[0, :] = is_written[2, :1] = True
     assert (run_inputs["cache"][:, ~is_written] == before[:, ~is_written]).all()

@@ -11,7 +11,7 @@ from tests.runtime.native.graphs import operator, random_floats
 from tests.runtime.native.reference import OUTPUTS, Weights, norm_inputs
 from tests.runtime.native.test_encoder import CrossCache
 
-# Weights at the ends of their range. With inputs of 255, sums of pairs exceed an int16 in both directions.
+# Weights at the ends of their range. With inputs of 255, the sum of two products exceeds an int16 in both directions.
 EXTREMES = [-128, -127, 127]
 
 

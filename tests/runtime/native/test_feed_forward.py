@@ -71,7 +71,7 @@ def level(weights: Weights, hidden: Floats) -> float:
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 @pytest.mark.parametrize(("d", "f"), [(64, 80), (96, 208), (256, 1024), (512, 2048)])
-def test_equals_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
+def test_the_block_equals_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
     block = Block(d, f, activation=activation, dtype=dtype)
     rows = block.rows(7)
     found, expected = block.operator().run(rows), block.expected(**rows)

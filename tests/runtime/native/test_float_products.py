@@ -15,8 +15,8 @@ from tests.runtime.native.test_feed_forward import Block
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
-# Numbers of rows: one tile and several, full and partial; around the fewest (32) and the most rows (66) that a thread
-# takes alone; more than a chunk (192).
+# Numbers of rows: of one tile and of several, full and partial; around 32 and 66, the minimum and the maximum that a
+# thread takes alone; more than the 192 rows of a chunk.
 ROW_COUNTS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
 # Numbers of inputs below, at and above FLOAT_DEPTH_BLOCK in native/linear.cpp (AVX-512: 128, AVX2 and NEON: 512). More
 # inputs than that are multiplied in several passes, of equal or unequal length.
@@ -70,7 +70,7 @@ def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize(("d", "f"), [(64, 112), (128, 144), (144, 400), (512, 2048)])
-def test_a_row_alone_and_with_others(d: int, f: int, num_threads: int) -> None:
+def test_a_row_has_the_same_result_alone_and_with_others(d: int, f: int, num_threads: int) -> None:
     block = Block(d, f, dtype="float32", activation="gelu")
     feed_forward, rows = block.operator(), block.rows(max(ROW_COUNTS))
     alone = [feed_forward.run({name: values[[i]] for name, values in rows.items()}) for i in (0, 130, 199)]
@@ -87,7 +87,7 @@ def test_a_row_alone_and_with_others(d: int, f: int, num_threads: int) -> None:
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_columns_that_do_not_fill_a_panel(inputs: int, num_threads: int) -> None:
+def test_a_row_does_not_depend_on_others_if_the_last_panel_is_not_full(inputs: int, num_threads: int) -> None:
     vocabulary, x = Vocabulary(random_table(1, 200, inputs, dtype="float32")), random_floats(2, 128, inputs)
     alone = np.concatenate([vocabulary.run(x[[i]], 1)["log_probabilities"] for i in range(128)])
     native.set_num_threads(num_threads)

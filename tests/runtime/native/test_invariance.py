@@ -151,7 +151,7 @@ def test_an_encoding_does_not_depend_on_the_number_of_threads(dtype: str) -> Non
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_rows_give_none(kind: Callable[[str], Run], dtype: str) -> None:
+def test_no_rows_give_empty_results(kind: Callable[[str], Run], dtype: str) -> None:
     assert all(len(values) == 0 for values in kind(dtype)([]))
 
 
@@ -171,7 +171,7 @@ def test_nan_stays_in_its_row(activation: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite_changes_no_other_attention(value: float, dtype: str) -> None:
+def test_a_row_that_is_not_finite_changes_the_attention_of_no_other(value: float, dtype: str) -> None:
     for block in (SelfAttention(96, 3, dtype=dtype), CrossAttention(96, 3, dtype=dtype)):
         operator, rows = block.operator(), block.rows(9, 20)
         clean = operator.run({name: values.copy() for name, values in rows.items()})
@@ -184,7 +184,7 @@ def test_a_row_that_is_not_finite_changes_no_other_attention(value: float, dtype
 
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
-def test_candidates_of_nan_are_nan(dtype: str, wanted: bool) -> None:
+def test_candidates_of_a_row_with_nan_are_nan(dtype: str, wanted: bool) -> None:
     vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, 9, 96)
     clean = vocabulary.run(x, 5, wanted=wanted)
     x[4, 95] = np.nan

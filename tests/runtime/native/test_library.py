@@ -130,7 +130,7 @@ def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> No
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 def test_a_library_of_other_sources_is_an_error_that_says_how_to_rebuild_it(tmp_path: Path) -> None:
-    """The library of other sources has one of the functions."""
+    """The library of other sources exports one of the needed functions, and lacks the others."""
     path = tmp_path / "old.so"
     source = 'extern "C" void transduce_share_threads(int) {}'
     command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path)]

@@ -17,7 +17,8 @@ from tests.runtime.native.test_step_attention import SelfAttention
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Run = Callable[[int], list[NDArray[Any]]]
-# Numbers of rows: one tile and several, even and odd, full and overlapping; more than a chunk.
+# Numbers of rows: of one tile, of an even and of an odd number of tiles, with and without a last tile that overlaps the
+# tile before it; more than the 192 rows of a chunk.
 ROW_COUNTS = [1, 4, 5, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 97, 128, 193, 400]
 
 
@@ -58,10 +59,10 @@ def candidates() -> Run:
 # Numbers of inputs below, at and above DEPTH_BLOCK in native/linear.h. More inputs than that are multiplied in several
 # passes, of equal or unequal length.
 RUNS: dict[str, Callable[[], Run]] = {
-    "64 and 128": lambda: feed_forward(64, 128, "relu"),
-    "128 and 512": lambda: feed_forward(128, 512, "gelu"),
-    "64 and 1088": lambda: feed_forward(64, 1088, "relu"),
-    "512 and 2048": lambda: feed_forward(512, 2048, "relu"),
+    "d_model 64, d_ff 128": lambda: feed_forward(64, 128, "relu"),
+    "d_model 128, d_ff 512": lambda: feed_forward(128, 512, "gelu"),
+    "d_model 64, d_ff 1088": lambda: feed_forward(64, 1088, "relu"),
+    "d_model 512, d_ff 2048": lambda: feed_forward(512, 2048, "relu"),
     "self-attention": self_attention,
     "candidates": candidates,
 }

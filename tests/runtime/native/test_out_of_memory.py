@@ -83,6 +83,6 @@ assert (values[:, 0] == 1).all() and (values[:, 1] == 0).all()
         pytest.param(OF_A_COPY.format(num_threads=2), id="of a copy by two threads"),
     ],
 )
-def test_an_allocation_that_fails(code: str) -> None:
+def test_a_failed_allocation_is_an_error_and_the_next_call_works(code: str) -> None:
     """The code runs in a new process with limited memory."""
     assert run_python(PRELUDE + code) == (0, b"")

@@ -26,7 +26,7 @@ from tests.runtime.native.test_vocabulary import Vocabulary, embed
 Array = NDArray[Any]
 
 
-def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
+def check_refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
     """Run with changed inputs. Check the error, and that the run writes to no input."""
     inputs = rows | changed
     before = {name: values.copy() for name, values in inputs.items()}
@@ -40,22 +40,23 @@ def test_positions_outside_the_cache(position: int) -> None:
     block = SelfAttention(64, 4)
     inputs = block.rows(3, 20)
     positions = np.array([0, position, 3], np.int32)
-    refused(block.operator(), inputs, f"positions holds {position}, .* 0..19", positions=positions)
+    check_refused(block.operator(), inputs, f"positions holds {position}, .* 0..19", positions=positions)
 
 
 def test_more_rows_than_the_cache_has() -> None:
     block = SelfAttention(64, 4)
     inputs = block.rows(3, 20)
     few = {"keys": inputs["keys"][:2].copy(), "values": inputs["values"][:2].copy()}
-    refused(block.operator(), inputs, "keys has 2 rows, fewer than the 3", **few)
+    check_refused(block.operator(), inputs, "keys has 2 rows, fewer than the 3", **few)
 
 
 def test_caches_of_other_shapes() -> None:
     block = SelfAttention(64, 4)
     inputs = block.rows(3, 20)
-    refused(block.operator(), inputs, "values has 19 along axis 1", values=inputs["values"][:, :19].copy())
-    refused(block.operator(), inputs, "keys has 2 axes, not 3", keys=inputs["keys"][0].copy())
-    refused(block.operator(), inputs, "keys has 32 along axis 2", keys=inputs["keys"][:, :, :32].copy())
+    short = inputs["values"][:, :19].copy()
+    check_refused(block.operator(), inputs, "values has 19 along axis 1", values=short)
+    check_refused(block.operator(), inputs, "keys has 2 axes, not 3", keys=inputs["keys"][0].copy())
+    check_refused(block.operator(), inputs, "keys has 32 along axis 2", keys=inputs["keys"][:, :, :32].copy())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_caches_of_other_shapes() -> None:
 )
 def test_slots_and_lengths_outside_the_cache(name: str, values: list[int], match: str) -> None:
     block = CrossAttention(64, 4)
-    refused(block.operator(), block.rows(3, 20), match, **{name: np.array(values, np.int32)})
+    check_refused(block.operator(), block.rows(3, 20), match, **{name: np.array(values, np.int32)})
 
 
 @pytest.mark.parametrize(
@@ -88,21 +89,21 @@ def test_columns_that_do_not_fit(changed: dict[str, list[int]], match: str) -> N
     block = CrossCache(64, 2)
     arrays = {name: np.array(values, np.int32) for name, values in changed.items()}
     inputs = block.run_inputs([4, 20], [0, 1], cache="float16")
-    refused(block.operator("float16"), inputs, match, **arrays)
+    check_refused(block.operator("float16"), inputs, match, **arrays)
 
 
 def test_a_cache_of_other_planes() -> None:
     block = CrossCache(64, 2)
     inputs = block.run_inputs([4], [0], cache="float16")
     cache = np.zeros((3, 5, 20, 64), np.float16)
-    refused(block.operator("float16"), inputs, "cache has 3 along axis 0, not 2", cache=cache)
+    check_refused(block.operator("float16"), inputs, "cache has 3 along axis 0, not 2", cache=cache)
 
 
 def test_lengths_that_do_not_add_up_to_the_rows() -> None:
     block = EncoderAttention(64, 4)
     inputs = block.rows(3, 4)
-    refused(block.operator(), inputs, "sum up to 8, not to the 7", lengths=np.array([4, 4], np.int32))
-    refused(block.operator(), inputs, r"lengths holds -1", lengths=np.array([7, -1], np.int32))
+    check_refused(block.operator(), inputs, "sum up to 8, not to the 7", lengths=np.array([4, 4], np.int32))
+    check_refused(block.operator(), inputs, r"lengths holds -1", lengths=np.array([7, -1], np.int32))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_lengths_that_do_not_add_up_to_the_rows() -> None:
 def test_entries_that_are_not_in_the_tables(name: str, values: list[int], match: str) -> None:
     operator = embed(random_table(1, 100, 64), random_floats(2, 30, 64))
     inputs = {"ids": np.zeros(2, np.int32), "positions": np.zeros(2, np.int32)}
-    refused(operator, inputs, match, **{name: np.array(values, np.int32)})
+    check_refused(operator, inputs, match, **{name: np.array(values, np.int32)})
 
 
 @pytest.mark.parametrize("k", [0, -1, 62, 2**40])
@@ -132,8 +133,9 @@ def test_more_candidates_than_are_ranked() -> None:
 
 def test_rows_of_other_shapes() -> None:
     block = Block(64, 80)
-    refused(block.operator(), block.rows(3), "x has 2 along axis 0", x=random_floats(1, 2, 64))
-    refused(block.operator(), block.rows(3), "residual has 63 along axis 1", residual=random_floats(1, 3, 63))
+    check_refused(block.operator(), block.rows(3), "x has 2 along axis 0", x=random_floats(1, 2, 64))
+    residual = random_floats(1, 3, 63)
+    check_refused(block.operator(), block.rows(3), "residual has 63 along axis 1", residual=residual)
 
 
 def wrong_bias() -> Operator:
@@ -190,7 +192,7 @@ def test_graphs_that_do_not_fit_together(make: Callable[[], Operator], match: st
 def test_constants_of_a_whole_operator_that_are_not_float(build: Callable[..., Graph], first: int) -> None:
     """ONNX Runtime does not check the types of the constants from input `first` on: weights, scales, biases and norms.
 
-    Each float one is stored as float16 here.
+    The test stores one float constant after the other as float16.
     """
     model = onnx.load_from_string(build(weights_of(random_model(norm="pre")), "int8").content)
     make_session(model)

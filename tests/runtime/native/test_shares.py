@@ -78,7 +78,7 @@ def assert_same(found: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]
     assert all(np.array_equal(values, expected[name]) for name, values in found.items())
 
 
-def test_while_two_processes_share_the_second_thread_sleeps(
+def test_the_second_thread_sleeps_while_two_processes_share_the_cores(
     run: Callable[[], dict[str, NDArray[Any]]],
 ) -> None:
     alone = run()
@@ -93,7 +93,7 @@ def test_while_two_processes_share_the_second_thread_sleeps(
 
 
 @pytest.mark.parametrize(("num_sharing", "num_awake"), [(2, 2), (3, 1), (4, 1), (9, 1)])
-def test_a_share_of_four_threads_works(
+def test_of_four_threads_those_beyond_the_share_of_this_process_sleep(
     num_sharing: int, num_awake: int, run: Callable[[], dict[str, NDArray[Any]]]
 ) -> None:
     alone = run()

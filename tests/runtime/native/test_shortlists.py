@@ -25,7 +25,7 @@ from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model, random_s
 NUM_ROWS = 60
 MAX_LENGTH = 24
 NUM_ALWAYS = 70
-# Rows with a shortlist of table 0, of table 1, and without one, in turns.
+# For each row in turn, the table of its shortlist; None: no shortlist.
 TABLES = (0, None, 1, 0, None)
 
 
@@ -64,6 +64,7 @@ def sources(count: int = NUM_ROWS) -> list[Int32s]:
 
 
 def encode(runner: NativeRunner, texts: Sequence[Int32s], tables: Sequence[int | None]) -> None:
+    """Encode the texts and set their shortlists."""
     runner.encode(texts, range(len(texts)))
     runner.restrict(range(len(texts)), texts, tables)
 
@@ -235,11 +236,11 @@ def test_a_copy_without_memory_fails_its_call(tmp_path: Path, monkeypatch: pytes
         raise MemoryError("no memory for a copy of rows")
 
     monkeypatch.setattr("app.runtime.native.copy_rows", fail)
-    first, second, length, none = (np.array([value], np.int32) for value in (0, 1, 2, 0))
+    source, target, length, zero = (np.array([value], np.int32) for value in (0, 1, 2, 0))
     with pytest.raises(EngineFailure, match="no memory for a copy"):
-        runner.copy_rows(first, second, length)
+        runner.copy_rows(source, target, length)
     with pytest.raises(EngineFailure, match="no memory for a copy"):
-        runner.reorder(first, second, length, none)
+        runner.reorder(source, target, length, zero)
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,9 @@ def test_self_attention_equals_the_formula(d: int, num_heads: int, cache: str, d
     found = block.operator(cache).run(rows)
     check(found, expected, block.norm, dtype)
     # Only this step's columns change. They differ from the expected ones by rounding at most.
-    step = 2**-10 if cache == "float16" else 1e-5
-    assert np.allclose(rows["keys"], keys, atol=step, rtol=step)
-    assert np.allclose(rows["values"], values, atol=step, rtol=step)
+    rounding = 2**-10 if cache == "float16" else 1e-5
+    assert np.allclose(rows["keys"], keys, atol=rounding, rtol=rounding)
+    assert np.allclose(rows["values"], values, atol=rounding, rtol=rounding)
     is_new = np.zeros(keys.shape[:2], bool)
     is_new[np.arange(9), rows["positions"]] = True
     assert (rows["keys"] == keys)[~is_new].all()
@@ -164,7 +164,7 @@ def test_attention_uses_exactly_the_valid_columns(capacity: int) -> None:
         check(block.operator("float32").run(rows), block.expected(rows), block.norm, "int8")
 
 
-def test_weights_are_those_of_the_requested_heads() -> None:
+def test_the_weights_are_the_mean_over_the_requested_heads() -> None:
     block = CrossAttention(256, 4, aligned=(0, 2, 3))
     rows = block.rows(11, 30)
     found, expected = block.operator().run(rows), block.expected(rows)

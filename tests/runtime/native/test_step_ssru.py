@@ -20,7 +20,7 @@ class Ssru:
 
     def __init__(self, d: int, *, dtype: str = "int8", outputs: int | None = None) -> None:
         self.d = d
-        self.products = random_weights(1, d, outputs or 2 * d, dtype=dtype)
+        self.weights = random_weights(1, d, outputs or 2 * d, dtype=dtype)
         self.norm = norm_inputs(3, d)
 
     def operator(self) -> Operator:
@@ -30,11 +30,11 @@ class Ssru:
             "positions": "int32",
             "state": "float32",
         }
-        constants = self.products.inputs("in") | self.norm
+        constants = self.weights.inputs("in") | self.norm
         return operator("SsruStep", inputs | constants, OUTPUTS, epsilon=EPSILON)
 
     def rows(self, n: int) -> dict[str, Array]:
-        """Rows of which every third is at its first position."""
+        """Every third row is at its first position."""
         return {
             "residual": random_floats(4, n, self.d),
             "x": random_floats(5, n, self.d),
@@ -43,8 +43,8 @@ class Ssru:
         }
 
     def expected(self, rows: dict[str, Array]) -> tuple[Array, Array]:
-        """The total, and the state after the step (Kim et al. 2019, section 3.1)."""
-        z, gate = np.split(self.products.product(rows["x"]).astype(np.float64), 2, axis=1)
+        """The residual plus the block's result, and the state after the step (Kim et al. 2019, section 3.1)."""
+        z, gate = np.split(self.weights.product(rows["x"]).astype(np.float64), 2, axis=1)
         f = 1 / (1 + np.exp(-gate))
         before = np.where(rows["positions"][:, None] == 0, 0, rows["state"])
         c = f * before + (1 - f) * z
@@ -68,13 +68,13 @@ def test_the_block_equals_the_formula(d: int, dtype: str) -> None:
 
 def test_large_gates_keep_or_replace_the_state() -> None:
     block = Ssru(32, dtype="float32")
-    block.products.stored[:, 32:] = 0
-    block.products.bias[32:48], block.products.bias[48:] = 1e30, -1e30
+    block.weights.stored[:, 32:] = 0
+    block.weights.bias[32:48], block.weights.bias[48:] = 1e30, -1e30
     rows = block.rows(2)
     before = rows["state"].copy()
     block.operator().run(rows)
     np.testing.assert_allclose(rows["state"][1, :16], before[1, :16], rtol=0, atol=1e-6)
-    z = block.products.product(rows["x"])[:, 16:32]
+    z = block.weights.product(rows["x"])[:, 16:32]
     np.testing.assert_allclose(rows["state"][:, 16:], z, rtol=0, atol=2e-5)
 
 
@@ -86,6 +86,6 @@ def test_at_the_first_position_the_old_state_has_no_effect_even_if_it_is_nan() -
     np.testing.assert_array_equal(rows["state"], others["state"])
 
 
-def test_another_number_of_outputs_is_refused() -> None:
-    with pytest.raises(Exception, match="an SSRU has 48 outputs, and must have 64"):
+def test_weights_whose_columns_are_not_twice_the_inputs_are_refused() -> None:
+    with pytest.raises(Exception, match="the weights of an SSRU have 48 columns, and must have 64, twice"):
         Ssru(32, outputs=48).operator()

@@ -33,7 +33,7 @@ FEW_ROWS, MANY_ROWS = 7, 100
 # emulated processor are slow, so they make fewer calls.
 MIN_CALLS = 50 if {"NATIVE_LIBRARY", "EMULATED_PYTHON"} & set(os.environ) else 200
 # Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
-ROWS_OF_EACH = 32
+ROWS_PER_THREAD = 32
 
 
 def runner_with_sources(folder: Path, *, num_threads: int) -> NativeRunner:
@@ -46,7 +46,7 @@ def longest_call(num_rows: int, stop: StopCondition) -> StepInput:
     return replace(first_step(num_rows, NUM_STEPS), stop=stop)
 
 
-def set_flag() -> WakeFlag:
+def flag_that_is_set() -> WakeFlag:
     wake_flag = WakeFlag()
     wake_flag.set()
     return wake_flag
@@ -66,7 +66,7 @@ def test_a_set_wake_flag_ends_a_call_after_min_steps(num_threads: int, num_rows:
     runner = runner_with_sources(tmp_path, num_threads=num_threads)
     for min_steps, expected_steps in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
         output = runner.decode(
-            longest_call(num_rows, StopCondition(wake_flag=set_flag(), min_steps=min_steps))
+            longest_call(num_rows, StopCondition(wake_flag=flag_that_is_set(), min_steps=min_steps))
         )
         assert output.num_steps == expected_steps == len(output.ids)
         assert_begins_as(output, runner, num_rows)
@@ -126,7 +126,7 @@ class EndingSentences:
 
 @pytest.mark.parametrize("steps_after_end", [0, 1, 3])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_steps_after_end_steps_follow_the_first_end(
+def test_a_call_takes_steps_after_end_more_steps_when_a_row_has_ended(
     num_threads: int, steps_after_end: int, tmp_path: Path
 ) -> None:
     runner = runner_with_sources(tmp_path, num_threads=num_threads)
@@ -144,7 +144,7 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
     runner = runner_with_sources(tmp_path, num_threads=num_threads)
     sentences = EndingSentences(runner)
     last_step = sentences.last_steps[1]
-    num_rows = ROWS_OF_EACH * num_threads
+    num_rows = ROWS_PER_THREAD * num_threads
     sentences.encode(num_rows, last_step)
     tokens, scores = single_steps(runner, num_rows)
     for _ in range(100):
@@ -155,7 +155,7 @@ def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
 
 
-def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
+def test_rows_that_one_thread_decodes_in_parts_take_1_plus_steps_after_end_steps(tmp_path: Path) -> None:
     """No row ends here, but the thread takes all steps of one part before it begins the next part.
 
     So it does not know yet when a row of a later part ends. It takes only the steps that may follow an end in step 0.
@@ -173,9 +173,9 @@ def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_pa
         native.allow_matrix_tiles(True)
 
 
-def test_arguments_apply_to_one_call_only(tmp_path: Path) -> None:
+def test_a_stop_condition_applies_to_one_call(tmp_path: Path) -> None:
     runner = runner_with_sources(tmp_path, num_threads=1)
-    assert runner.decode(longest_call(FEW_ROWS, StopCondition(wake_flag=set_flag()))).num_steps == 1
+    assert runner.decode(longest_call(FEW_ROWS, StopCondition(wake_flag=flag_that_is_set()))).num_steps == 1
     assert runner.decode(first_step(FEW_ROWS, NUM_STEPS)).num_steps == NUM_STEPS
 
 
@@ -209,12 +209,12 @@ def test_a_set_wake_flag_ends_a_call_of_beams(tmp_path: Path) -> None:
     runner = runner_with_sources(tmp_path, num_threads=2)
     for min_steps, expected_steps in [(0, 1), (4, 4)]:
         beams = beams_of(3, [9] * 3)
-        output = decode_beams(runner, beams, StopCondition(wake_flag=set_flag(), min_steps=min_steps))
+        output = decode_beams(runner, beams, StopCondition(wake_flag=flag_that_is_set(), min_steps=min_steps))
         assert output.num_steps == expected_steps
         assert [beam.length for beam in beams] == [expected_steps] * 3
 
 
-def test_steps_after_end_steps_follow_the_first_done_beam(tmp_path: Path) -> None:
+def test_a_call_takes_steps_after_end_more_steps_when_a_beam_is_done(tmp_path: Path) -> None:
     runner = runner_with_sources(tmp_path, num_threads=2)
     steps_alone = {
         count: decode_beams(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)

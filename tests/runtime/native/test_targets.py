@@ -41,7 +41,7 @@ def _restored_target() -> Iterator[None]:
     native.select_target(None)
 
 
-def same_in_all_targets(target: str, run: Callable[[], list[Array]], monkeypatch: pytest.MonkeyPatch) -> None:
+def same_as_fastest(target: str, run: Callable[[], list[Array]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare this target with the fastest one. `run` makes its own sessions."""
     assert native.used_target() == target
     found = run()
@@ -68,7 +68,7 @@ def test_feed_forward(
                 rows["x"][row] *= np.float32(factor)
         return [values for result in [*results, run_rows(rows)] for values in result.values()]
 
-    same_in_all_targets(target, run, monkeypatch)
+    same_as_fastest(target, run, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -91,7 +91,7 @@ def test_attention_of_a_step(
             results += cross.operator(cache).run(rows).values()
         return results
 
-    same_in_all_targets(target, run, monkeypatch)
+    same_as_fastest(target, run, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -105,7 +105,7 @@ def test_encoder(d: int, num_heads: int, dtype: str, target: str, monkeypatch: p
         cross.operator("float16").run(inputs)
         return [*block.operator().run(block.rows(*lengths)).values(), inputs["cache"]]
 
-    same_in_all_targets(target, run, monkeypatch)
+    same_as_fastest(target, run, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -124,7 +124,7 @@ def test_vocabulary(vocab_size: int, dtype: str, target: str, monkeypatch: pytes
             *embed(table, random_floats(3, 1, 64)).run({"ids": ids, "positions": ids * 0}).values(),
         ]
 
-    same_in_all_targets(target, run, monkeypatch)
+    same_as_fastest(target, run, monkeypatch)
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
@@ -140,4 +140,4 @@ def test_whole_model(
         output = runner.decode(first_step(NUM_ROWS, num_steps=12))
         return [output.log_probabilities.copy(), output.ids.copy()]
 
-    same_in_all_targets(target, run, monkeypatch)
+    same_as_fastest(target, run, monkeypatch)

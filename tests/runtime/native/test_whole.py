@@ -132,8 +132,8 @@ def shape(request: pytest.FixtureRequest) -> dict[str, Any]:
 def tile_choices(precision: Precision) -> Iterator[tuple[bool, ...]]:
     """The values for `allow_matrix_tiles` that make a difference.
 
-    These are True and False if the precision is int8 and the processor has tile registers; `allow_matrix_tiles(True)`
-    returns whether it has. Otherwise, only True.
+    These are True and False if the precision is int8 and the processor has tile registers, and otherwise only True.
+    `allow_matrix_tiles(True)` returns whether the processor has tile registers.
     """
     yield (True, False) if precision == "int8" and native.allow_matrix_tiles(True) else (True,)
     native.allow_matrix_tiles(True)
@@ -312,7 +312,7 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, load: Loa
     assert (runner._self_cache[:, occupied] != before[:, occupied]).any(axis=(0, 2, 3)).all()
 
 
-def test_a_step_up_to_the_last_position(load: Load) -> None:
+def test_several_steps_may_reach_the_last_position(load: Load) -> None:
     runner = load("int8", norm="pre")
     runner.encode(sources(1), [0])
     positions = np.array([MAX_LENGTH - NUM_STEPS], np.int32)
