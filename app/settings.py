@@ -291,7 +291,7 @@ class Settings(BaseSettings):
     )
     usage_redis_url: SecretStr | None = Field(
         None,
-        description="URL of a Redis server that stores what each key has used, such as redis://10.0.0.7:6379/0",
+        description="URL of a Redis for what each key has used, instead of a file, such as redis://10.0.0.7:6379/0",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     page_enabled: bool = Field(True, description="whether the web page at / is served")

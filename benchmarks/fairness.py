@@ -2,8 +2,8 @@
 
 The quiet caller sends five lines a second, each on an open connection. The loud caller sends the case's load. Each
 case has its own server. In each turn the quiet caller runs alone, then beside the load. Latency counts from the time
-when a line was due. The clients run on the server's cores, so the result has the CPU time of the clients. Writes JSON
-and prints a table. Linux only.
+when a line was due. The clients run on the server's cores, so the result has the share of a core that the clients use.
+Writes JSON and prints a table. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
 """

@@ -65,7 +65,7 @@ COST_OPEN = (1, 16, 200)  # concurrent requests of the part `cost`
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of the other testers, None if missing. duration_s: of each measurement. num_rounds: see `alternate`."""
+    """Paths of the other testers, None if missing. duration_s: of each measurement. num_rounds: passes of wrk2."""
 
     wrk2: Path | None
     autocannon: Path | None

@@ -108,7 +108,7 @@ def _is_exportable(bundle: Bundle) -> bool:
 
 
 def alignment_option(manifest: Manifest) -> dict[str, str]:
-    """The option `--alignment` of `transduce export`; empty if the model has no alignment."""
+    """The option `--alignment` of `transduce export`; empty if the model has no alignment and so cannot be exported."""
     found = manifest.alignment
     return {} if found is None else {"--alignment": f"{found.layer}:{','.join(map(str, found.heads))}"}
 

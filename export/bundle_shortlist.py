@@ -44,8 +44,9 @@ def write_with_shortlist(
 ) -> None:
     """Write a copy of a bundle with these tables, and replace `output` by it. Missing parents are made.
 
-    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_copy`
-    does, BundleError if the result is no bundle, and ValidationError for a log-probability above 0.
+    tables: by the index of the direction in the manifest's language_pairs. Raises ExportError as `check_copy` does,
+    ExportError and LockedError as `new_folder_beside` does, BundleError if the result is no bundle, and ValidationError
+    for a log-probability above 0.
     """
     entry = Shortlist(pairs=tuple(tables), min_log_probability=min_log_probability)
     output = check_copy(bundle, output)

@@ -173,7 +173,7 @@ class _RowAttention(_Attention):
         return g.product(heads, attention.out.weight)
 
     def _attend(self, projected: str, bias: Floats, *, cache: tuple[str, int], last_columns: str) -> str:
-        """RowAttention over one layer's cache: (rows, d_model). last_columns: (rows,) the index of each last key."""
+        """RowAttention over one layer's cache: (rows, d_model). last_columns: (rows,) index of each row's last key."""
         kind, layer = cache
         names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
         return self._g.op(

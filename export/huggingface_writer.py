@@ -55,6 +55,7 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
         shutil.copyfile(path, folder / name)
     state = dict(_tensors(portable.model, order))
     save_file(state, folder / SAFETENSORS, metadata={"format": "pt"})
+    shutil.copymode(folder / CONFIG, folder / SAFETENSORS)  # safetensors ignores the umask
 
 
 def dimension_order(model: Transformer) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.bundle import MANIFEST
@@ -20,7 +20,8 @@ class ExportError(ValueError):
 def folder_behind(output: Path) -> Path:
     """The folder to write: `output`, or the folder to which a symbolic link `output` leads. The link itself stays.
 
-    Raises ExportError for `.` and `..`, for a link that leads to itself, and if the current folder does not exist.
+    Raises ExportError for `.` and `..`, for a link to `/`, for a link that leads to itself, and if the current folder
+    does not exist.
     """
     try:
         return output_folders.folder_behind(output)
@@ -30,6 +31,11 @@ def folder_behind(output: Path) -> Path:
         raise ExportError(f"{output} cannot be resolved ({error.strerror})") from error
 
 
+def is_new_or_empty(folder: Path) -> bool:
+    """Whether the folder does not exist yet, or is empty."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
 def check_output(output: Path) -> Path:
     """The folder to replace, as `folder_behind` returns it.
 
@@ -37,11 +43,7 @@ def check_output(output: Path) -> Path:
     parent is a file.
     """
     folder = folder_behind(output)
-    if (
-        folder.exists()
-        and not (folder / MANIFEST).is_file()
-        and (not folder.is_dir() or any(folder.iterdir()))
-    ):
+    if not is_new_or_empty(folder) and not (folder / MANIFEST).is_file():
         raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
     parent = next(each for each in folder.parents if each.exists())
     if not parent.is_dir():
@@ -54,17 +56,24 @@ def new_folder_beside(output: Path) -> Iterator[Path]:
     """Yield the path of a folder that the caller makes, and renames to `output`. Missing parents are made.
 
     The path is `.NAME.export.tmp` beside `output`. Until the block ends, a lock on `.NAME.export.lock` refuses a second
-    export to `output`. A killed export may have left `.NAME.export.tmp` and `.NAME.export.old`. They are removed first,
-    but if `output` is missing, the old folder becomes `output` again. No other program may use these names.
+    export to `output`. On a file system without locks, two exports to `output` at the same time mix their files.
 
-    Raises ExportError if the parents cannot be made, and LockedError if another export has the lock.
+    A killed export may have left `.NAME.export.tmp` and `.NAME.export.old`. They are removed first, but if `output` is
+    missing or empty, the old folder becomes `output` again. No other program may use these names.
+
+    Raises ExportError if the parents cannot be made, if the lock file cannot be opened, and if a folder that is left
+    cannot be removed. Raises LockedError if another export has the lock.
     """
+    new, lock = _hidden(output, "tmp"), _hidden(output, "lock")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"{output.parent} cannot be made ({error.strerror})") from error
-    with locked(_hidden(output, "lock"), output):
-        new = _hidden(output, "tmp")
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock, output))
+        except OSError as error:
+            raise ExportError(f"{lock} cannot be opened ({error.strerror})") from error
         _finish_killed(output)
         try:
             yield new
@@ -91,7 +100,8 @@ def sync_folder(folder: Path) -> None:
 def replace_folder(temporary: Path, output: Path) -> None:
     """Replace the old folder with the new one. If that fails, the old one is restored. output: no symbolic link.
 
-    If the process is killed meanwhile, the old folder is `.NAME.export.old`.
+    If the process is killed between the two renames, the old folder is `.NAME.export.old`. It gets the name `temporary`
+    before it is removed, so that `.NAME.export.old` always has all its files.
     """
     if not output.exists():
         temporary.replace(output)
@@ -103,17 +113,28 @@ def replace_folder(temporary: Path, output: Path) -> None:
     except BaseException:  # also Ctrl-C
         old.replace(output)
         raise
-    shutil.rmtree(old)
+    old.replace(temporary)
+    shutil.rmtree(temporary)
 
 
 def _finish_killed(output: Path) -> None:
-    """Remove the folders that a killed export has left. If `output` is missing, the old folder becomes `output`."""
+    """Remove the folders that a killed export has left. If `output` is missing or empty, the old one becomes `output`.
+
+    Raises ExportError if a folder cannot be removed.
+    """
     new, old = _hidden(output, "tmp"), _hidden(output, "old")
-    if old.exists() and not output.exists():
+    if old.exists() and is_new_or_empty(output):
         old.replace(output)
-    for left in (new, old):
-        if left.exists():
-            shutil.rmtree(left)
+    try:
+        if new.exists():
+            shutil.rmtree(new)
+        if old.exists():
+            old.replace(new)  # as in `replace_folder`
+            shutil.rmtree(new)
+    except OSError as error:
+        left = new if new.exists() else old
+        message = f"{left} is left by a killed export and cannot be removed ({error.strerror})"
+        raise ExportError(message) from error
 
 
 def _hidden(output: Path, kind: str) -> Path:

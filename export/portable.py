@@ -13,7 +13,7 @@ import sentencepiece
 
 from app.bundle import MANIFEST, WEIGHTS, DecodingDefaults, load_bundle
 from export.bundle_writer import DEFAULT_DECODING
-from export.output_folder import folder_behind, new_folder_beside, sync_folder
+from export.output_folder import folder_behind, is_new_or_empty, new_folder_beside, sync_folder
 from model.checkpoint import TARGET_TOKENIZER, CheckpointError, load_model, tokenizer_of
 from model.imported import FIRST
 from model.transformer import Transformer
@@ -104,7 +104,7 @@ def write_new_folder(output: Path, write: Callable[[Path], None]) -> None:
     """
     folder = folder_behind(output)
     with new_folder_beside(folder) as new:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not is_new_or_empty(folder):
             raise FormatError(f"{output} exists: it is left as it is")
         write(new)
         sync_folder(new)

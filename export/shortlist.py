@@ -36,7 +36,10 @@ Sentences = list[tuple[Sequence[int], Sequence[int]]]
 
 
 class ShortlistSizes(NamedTuple):
-    """num_best: likely target subwords of each source subword. num_frequent: target subwords of every shortlist."""
+    """num_best: likely target subwords of each source subword.
+
+    num_frequent: frequent target subwords that every shortlist has.
+    """
 
     num_best: int
     num_frequent: int

@@ -96,8 +96,8 @@ class Stack:
 class Weights:
     """A whole model.
 
-    source_table, target_table, output_table: (vocab_size, d_model), as trained. The graphs multiply embeddings by
-    sqrt(d_model), but not the output_table. Most models have one array for all three.
+    source_table, target_table, output_table: (vocab_size, d_model), as trained. Embeddings of inputs are multiplied by
+    sqrt(d_model), logits are not. Most models have one array for all three.
     positions: (max_length, d_model).
     output_bias: (vocab_size,), the bias of the logits, or None.
     alignment: the cross-attention that the decoder outputs as alignment.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 def write_file(output: Path, content: bytes) -> None:
     """Write the content to a hidden file beside `output`, then rename that file to `output`. Missing parents are made.
 
-    A file keeps its mode. If `output` is a symbolic link, the file to which it leads is replaced. So is the file to
-    which /dev/stdout is redirected. A pipe or a device is written directly. After an error no hidden file is left. A
-    killed process may leave `.NAME.PID.tmp`.
+    A file keeps its mode, unless its mount refuses changes of a mode, as vfat may. If `output` is a symbolic link, the
+    file to which it leads is replaced. So is the file to which /dev/stdout is redirected. A pipe or a device is written
+    directly. After an error no hidden file is left. A killed process may leave `.NAME.PID.tmp`.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.exists() and not output.is_file():
@@ -25,7 +26,8 @@ def write_file(output: Path, content: bytes) -> None:
         temporary.touch(0o666 if is_new else 0o600)
         temporary.write_bytes(content)
         if not is_new:
-            shutil.copymode(target, temporary)
+            with contextlib.suppress(PermissionError):
+                shutil.copymode(target, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
-        """Raises CorpusError if `folder` is a file, has files, or is a mount point, `.`, `..` or a link that loops."""
+        """Raises CorpusError if `folder` is a file, not empty, a mount point, `.` or `..`, or if a link loops."""
         if folder.name in ("", ".."):
             raise CorpusError(f"{folder} cannot be replaced; name a new folder")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

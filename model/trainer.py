@@ -86,7 +86,8 @@ class Trainer:
         only ends if it has made no update. It does not evaluate then, because that can take minutes. If an evaluation
         was due, the resumed run begins with it.
         """
-        from model.run_figures import draw  # only here: it imports matplotlib
+        if self.group.is_first:
+            from model.run_figures import draw  # only here: it imports matplotlib
 
         started = time.monotonic() - self.elapsed_s
         self.window.started = time.monotonic() - self.window.elapsed_s

@@ -28,12 +28,7 @@ class ResumableOutput:
     """
 
     def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
-        """key: JSON values that determine the lines. batch_size: sentences that are written together.
-
-        Raises:
-            CommandError: as in `check_output`.
-        """
-        check_output(path)
+        """key: JSON values that determine the lines. batch_size: sentences that are written together."""
         self._path, self._key, self._batch_size = path, json.loads(json.dumps(key)), batch_size
         self._part = path.with_name(f"{path.name}.part")
         self._head = path.with_name(f"{path.name}.part.json")
@@ -45,11 +40,13 @@ class ResumableOutput:
         """Open the file, lock it against other runs, and keep the complete batches of an earlier run.
 
         Raises:
-            CommandError: the earlier run had other options, or another run is writing the file now.
+            CommandError: the earlier run had other options, or another run is writing the file now; also as in
+                `check_output`.
             OSError: a file cannot be written.
         """
         self._file = open_locked(self._part, mode=0o666)
         try:
+            self._check_output()
             self._file.truncate(self._resume_or_begin())
         except BaseException:
             self._file.close()
@@ -92,6 +89,18 @@ class ResumableOutput:
         self._head.unlink()
         self._part.unlink()  # last: the next run can then lock a new one
         return count
+
+    def _check_output(self) -> None:
+        """Raise CommandError as `check_output`, for instance if another run has finished just before the lock.
+
+        Then `OUTPUT.part` is deleted if it is empty, because `open_locked` may have made it.
+        """
+        try:
+            check_output(self._path)
+        except CommandError:
+            if not self._part.stat().st_size:
+                self._part.unlink()
+            raise
 
     def _resume_or_begin(self) -> int:
         """The size in bytes of the lines to keep. Writes the head of a new run. Raises CommandError, OSError."""

@@ -140,7 +140,7 @@ class GreedyRows:
     """
 
     def __init__(self, num_rows: int, max_length: int, *, eos_id: int, free_id: int) -> None:
-        """max_length: the maximum subwords of a search, the end token included."""
+        """max_length: the maximum number of subwords of a search, the end token included."""
         self.last_ids = np.full(num_rows, free_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id

@@ -150,8 +150,8 @@ class GuidedSearch:
         """Advance by one step. rows: the rows of its live hypotheses.
 
         log_probabilities, ids: (num_rows, num_candidates). distributions: (num_rows, vocab_size), not None if
-        `wants_distributions`. alignment: (num_rows, capacity) attention to the source, in whose columns a source of the
-        maximum length fits; not None if `wants_alignment`.
+        `wants_distributions`. alignment: (num_rows, capacity) attention to the source, where capacity is at least the
+        maximum length of a source; not None if `wants_alignment`.
         """
         own_ids, own_scores = ids[rows], log_probabilities[rows]
         if self._plain.details is not None:

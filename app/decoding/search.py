@@ -82,8 +82,8 @@ def advance(
 
     rows: for each search, the row of each live hypothesis.
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
-    distributions: (num_rows, vocab_size). alignment: (num_rows, capacity) attention to the source, in whose columns a
-        source of the maximum length fits. Neither is None if a search needs it.
+    distributions: (num_rows, vocab_size). alignment: (num_rows, capacity) attention to the source, where capacity is at
+        least the maximum length of a source. Neither is None if a search needs it.
     """
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}

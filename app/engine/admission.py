@@ -16,8 +16,8 @@ decoded twice.
 
 The number of sentences and subwords is known only after segmentation and tokenisation. So a request is first checked
 with estimates (from its length, beam size and minimum length). With the true numbers its wait is checked again. The
-bounds are also checked again if the estimate was too low: the estimate counts each text as one sentence, so many long
-texts could be accepted before the first of them is split.
+bounds are also checked again if the estimate was too low. The estimate counts each text as one sentence, so without
+this check many long texts could be accepted before the first of them is split.
 """
 
 from __future__ import annotations

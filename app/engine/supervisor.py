@@ -83,7 +83,7 @@ class Supervisor:
         self._pool = pool
         self._restarts = restarts
         self._first_worker = first_worker
-        self._starting: set[int] = set()  # numbers within the engine
+        self._starting: set[int] = set()  # numbers within the engine, of the workers that are being started
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_active = False
 

@@ -38,9 +38,8 @@ def _unpaired(items: Sequence[object], rank: int, points: Set[int]) -> Set[int]:
     closed = set(start_of.values())
     # The open marks of this rank, for each open pair of a lower rank. A mark that is never closed is left out.
     opened: list[list[int]] = [[]]
-    overlapping: set[int] = (
-        set()
-    )  # starts of pairs that were closed while another mark or pair was open in them
+    # Starts of pairs that were closed while another mark or pair was open in them.
+    overlapping: set[int] = set()
     alone: set[int] = set()
     for index, item in enumerate(items):
         if not isinstance(item, Mark) or item.kind not in {MarkKind.OPEN, MarkKind.CLOSE} or index in points:

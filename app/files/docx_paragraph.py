@@ -119,7 +119,7 @@ class Paragraph:
 
 
 def preserves_space(node: Node, *, default: bool) -> bool:
-    """Whether white space at the ends of an element's text counts. default: the answer without the attribute."""
+    """Whether white space at the ends of an element's text counts. default: the answer without `xml:space`."""
     match = _SPACE.search(node.opening)
     return match[1] == "preserve" if match else default
 

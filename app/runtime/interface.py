@@ -78,8 +78,8 @@ class StepInput:
     positions: (num_rows,) the position of that subword: the number of columns in the row's cache before the step, not
         counting the prefilled one.
     num_candidates: k of the top-k, the same for all rows.
-    num_steps: the maximum number of steps, at most `Limits.max_steps`. Each row continues with its best candidate. Each
-        row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
+    num_steps: the maximum number of steps, from 1 to `Limits.max_steps`. Each row continues with its best candidate.
+        Each row's cache must have room. More than 1 step requires that num_candidates is 1 and no optional output is
         requested, or that every row belongs to a beam. With beams the call ends with the first step in which a beam is
         UNDECIDED or all are done. A runner may have begun further steps by then. These steps do not change an UNDECIDED
         beam, but advance the other beams.

@@ -213,7 +213,7 @@ class GlossaryStore:
             (stored_format,) = connection.execute("PRAGMA user_version").fetchone()
             if stored_format not in {0, _FORMAT}:
                 raise GlossaryStoreError(f"the glossary store has format {stored_format}, not {_FORMAT}")
-            if not stored_format:  # an existing store is only read, so another process's lock does not matter
+            if not stored_format:  # else nothing is written here, so another process's lock does not matter
                 connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager

@@ -89,7 +89,7 @@ class SqliteUsageStore:
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
                 if found not in {0, _FORMAT}:
                     raise UsageStoreError(f"the file has format {found}, not {_FORMAT}")
-                if not found:  # an existing store is only read, so another process's lock does not matter
+                if not found:  # else nothing is written here, so another process's lock does not matter
                     connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
         except UnusableFile as error:
             raise UsageStoreError(str(error)) from error

@@ -34,13 +34,13 @@ MIN_CONFIDENCE_TO_REFUSE = 0.8
 # probability. Then no single language needs MIN_CONFIDENCE_TO_REFUSE, because similar languages, such as Danish and
 # Norwegian, may share the probability.
 MAX_ALLOWED_TO_REFUSE = 0.001
-# A text is refused only if its letters have at least this many bytes in UTF-8: 21 Latin letters, 11 Cyrillic letters or
-# 7 Chinese characters. The detector counts bytes. If smaller, words and names are refused on a guess. If larger, short
-# foreign sentences are translated.
+# A text that is no phrase is refused only if its letters have at least this many bytes in UTF-8: 21 Latin letters, 11
+# Cyrillic letters or 7 Chinese characters. The detector counts bytes. If smaller, words and names are refused on a
+# guess. If larger, short foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
-# Minimum number of words of a phrase. A phrase is refused even if it has fewer bytes than MIN_BYTES_TO_REFUSE. Unlike
-# in a name, not all of its words are capitalised. If smaller, foreign names are refused. If larger, short foreign
-# sentences are translated.
+# Minimum number of words of a phrase. A phrase may be refused even if it has fewer bytes than MIN_BYTES_TO_REFUSE.
+# Unlike in a name, not all of its words are capitalised. If smaller, foreign names are refused. If larger, short
+# foreign sentences are translated.
 MIN_WORDS_OF_PHRASE = 3
 # The model's label for a language code, if the two differ.
 _ALIASES = {"nb": "no", "fil": "tl"}

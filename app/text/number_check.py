@@ -60,9 +60,8 @@ _SCALE_WORDS = f"[{''.join(_SCALES)}]{{1,3}}"
 # may begin another Korean word.
 _SCALE = re.compile(rf"(?:[{SPACES}](?![가-힣]))?({_SCALE_WORDS}+)(?:[{SPACES}](?=\d))?")
 _SCALE_BEFORE = re.compile(rf"\d[{SPACES}]?{_SCALE_WORDS}$")
-_MAX_MULTIPLIED = (
-    40  # maximum number of characters of a multiplied number, because a Decimal has a largest value
-)
+# Maximum number of characters of a multiplied number, because a Decimal has a largest value.
+_MAX_MULTIPLIED = 40
 _AFTERNOON = re.compile(r"[" + SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _NUMBER_WORDS = {

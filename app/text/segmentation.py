@@ -112,9 +112,8 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
         start = line.start() + marks
         for sentence in _sentences(line.group()[marks:], base_language(language)):
             span = trimmed(text, start, start + len(sentence))
-            start += len(
-                sentence
-            )  # it is as long in the text, although its spaces and marks may differ there
+            # The sentence is as long in the text, although its spaces and marks may differ there.
+            start += len(sentence)
             if span is not None:
                 yield span
 

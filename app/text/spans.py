@@ -14,7 +14,7 @@ from itertools import accumulate
 from app.text.segmentation import Offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 
-# The maximum number of characters with exact positions in a cluster, which is a letter with its marks. If smaller,
+# The maximum number of characters with exact positions in a cluster, such as a letter with its marks. If smaller,
 # positions in words of some languages are approximate. If larger, a text with long runs of marks takes more time.
 # Unicode's stream-safe text format (UAX #15) has at most 30 marks in a row.
 MAX_CLUSTER_LENGTH = 32

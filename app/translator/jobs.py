@@ -133,9 +133,8 @@ class SegmentJob:
     part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
     attempts: decodings so far. candidates: versions of the segment that are not decoded yet, with placeholders for
         terms or numbers.
-    terms_done: whether the retries for missing terms are over. numbers_done: whether the retries for changed
-        numbers are over.
-    digits_done: whether the retry with digits suppressed was made or is not needed.
+    terms_done: whether no further retry for missing terms begins. numbers_done: whether no further retry for changed
+        numbers begins. digits_done: whether the retry with digits suppressed was begun or is not needed.
     best: the accepted translation. phases: engine time of all decodings.
     """
 

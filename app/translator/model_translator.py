@@ -80,7 +80,7 @@ class ModelTranslator(ABC):
 
     @property
     def versions(self) -> tuple[ModelVersion, ...]:
-        """The two models of a pivoted pair; empty for a single model, as in `TranslationResult.models`."""
+        """Empty, as `TranslationResult.models` without a pivot. A `PivotedPair` has the models of both halves."""
         return ()
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Translates a language pair that no model has.
 
-One model translates the source into a pivot language. Another model translates the pivot language into the target.
+The first model translates the source into a pivot language. The second model, which may be the same one, translates the
+pivot language into the target.
 
 A text is parsed and split once, in its source language. The first model translates each segment into the pivot
 language, with all retries and repairs, so that the pivot's text has every placeholder once. That text is the source of

@@ -199,7 +199,7 @@ class RetryPolicy:
         return False
 
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Set the job's segment to the next candidate whose options are valid. Returns whether there is one."""
+        """Let the job decode the next candidate whose options are valid. Returns whether there is one."""
         decoded = job.segment
         while job.candidates:
             job.segment, tokens = job.candidates.pop(0)

@@ -1,5 +1,5 @@
-// The server's models. The first model of a language pair translates it. A pivoted pair has two models: one into the
-// pivot language and one out of it.
+// The server's models. The first model of a language pair translates it. A pivoted pair has a model into the pivot
+// language and one out of it, which may be the same.
 
 export class Models {
   /** list, pivoted: the models and the pivoted pairs of GET /v1/models. */

@@ -266,7 +266,7 @@ async function begin() {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    // Without the models the page is of no use, so every error except a wrong key shows at least the retry button.
+    // Without the models the page is of no use: every error but a missing or wrong key shows at least the retry button.
     if (error.code !== "unauthorized" && error.code !== "forbidden") error.retryAfterS ??= Infinity;
     showProblem(error, begin);
     return;

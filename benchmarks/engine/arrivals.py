@@ -16,8 +16,8 @@ Translate = Callable[[int], Awaitable[object]]
 async def submit_at_arrivals(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
     """Call translate(i) when sentence i is due, without waiting for earlier sentences.
 
-    Waits at most limit_s after the last sentence is due. Latency counts from the time when a sentence was due. So it
-    includes the delay of an event loop that is late.
+    Waits at most limit_s after the last call of `translate`. Latency counts from the time when a sentence was due. So
+    it includes the delay of an event loop that is late.
     """
     loop = asyncio.get_running_loop()
     latencies: list[float | None] = [None] * len(gaps_s)

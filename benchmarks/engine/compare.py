@@ -30,7 +30,10 @@ Side = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """How much to measure. Two rounds of a case always run, and no other one begins after case_budget_s seconds."""
+    """How much to measure.
+
+    A case has num_rounds rounds. But after its first two, no other one begins if case_budget_s seconds have passed.
+    """
 
     num_threads: int
     num_rows: int

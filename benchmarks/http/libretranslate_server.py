@@ -4,8 +4,7 @@ LibreTranslate's splitter is a neural network that is downloaded at the first re
 single sentences, so the splitter of this module returns a text unchanged. This takes less time than the original.
 
 A model of two directions needs the target language's tag as the first subword of a source. LibreTranslate has no option
-for such a tag.
-The environment variable SOURCE_TAG has the tag.
+for such a tag. The environment variable SOURCE_TAG has the tag.
 """
 
 from __future__ import annotations

@@ -127,9 +127,10 @@ def plan_of(
     """The plan of a run, with the options that all runs share.
 
     A timed run begins with a warm-up, so that the server already has requests in progress when the measured time
-    begins. When that time ends, the server has unfinished requests, whose answers do not count. In return, the answers
-    to requests of the warm-up count if they arrive in the measured time. Without the warm-up, a server that runs many
-    requests at once would lose the most answers. A run with a fixed number of requests has no warm-up.
+    begins. When that time ends, the server has unfinished requests, whose answers do not count in the rate of answers.
+    In return, the answers to requests of the warm-up count in that rate if they arrive in the measured time. Without
+    the warm-up, a server that runs many requests at once would lose the most answers. A run with a fixed number of
+    requests has no warm-up.
     """
     is_open = isinstance(load, Arrivals)
     is_counted = isinstance(load, ClosedLoop) and load.num_requests is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from app.bundle import load_bundle
 from export.bundle_shortlist import tables_of, write_with_shortlist
 from export.bundle_writer import BundleRequest, write_bundle
 from export.cli import run_export
+from export.huggingface_writer import write_huggingface
 from export.output_folder import ExportError, check_output, new_folder_beside, replace_folder
-from export.portable import FormatError, write_new_folder
+from export.portable import FormatError, read_checkpoint, write_new_folder
 from export.shortlist import make_table
 from model.file_lock import LockedError
 from tests.export.tiny import bundle_request, export_arguments, names
@@ -83,6 +85,15 @@ def test_a_link_that_leads_to_itself_is_an_error(name: str, tmp_path: Path) -> N
     with pytest.raises(ExportError, match=message):
         write_new_folder(tmp_path / name, Path.mkdir)
     assert names(tmp_path) == ["link", "loop"]
+
+
+def test_a_link_to_the_root_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/")
+    message = "link cannot be replaced: name another folder"
+    with pytest.raises(ExportError, match=message):
+        check_output(tmp_path / "link")
+    with pytest.raises(ExportError, match=message):
+        write_new_folder(tmp_path / "link", Path.mkdir)
 
 
 def test_a_current_folder_that_is_removed_is_an_error(
@@ -170,13 +181,70 @@ def test_the_next_export_restores_or_removes_what_a_killed_one_left(tmp_path: Pa
     assert names(output) == ["old"]
 
 
-def test_a_killed_export_may_leave_a_part_of_the_old_bundle(tmp_path: Path) -> None:
+def test_the_old_bundle_is_restored_if_the_output_is_an_empty_folder(tmp_path: Path) -> None:
     for name in ("out", ".out.export.old"):
         (tmp_path / name).mkdir()
-    (tmp_path / ".out.export.old" / "rest").touch()
-    write_new_folder(tmp_path / "out", Path.mkdir)
+    (tmp_path / ".out.export.old" / "old").touch()
+    with pytest.raises(FormatError, match="out exists: it is left as it is"):
+        write_new_folder(tmp_path / "out", Path.mkdir)
     assert names(tmp_path) == ["out"]
-    assert names(tmp_path / "out") == []
+    assert names(tmp_path / "out") == ["old"]
+
+
+def test_the_old_bundle_is_removed_if_the_new_one_is_there(tmp_path: Path) -> None:
+    for name in ("out", ".out.export.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    with new_folder_beside(tmp_path / "out"):
+        assert names(tmp_path) == [".out.export.lock", "out"]
+    assert names(tmp_path / "out") == ["out"]
+
+
+def test_a_part_of_a_bundle_never_has_the_name_of_the_old_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_a_part(folder: Path) -> None:
+        (folder / "1").unlink()
+        raise KeyboardInterrupt
+
+    output, new, old = (tmp_path / name for name in ("out", ".out.export.tmp", ".out.export.old"))
+    for folder in (output, new):
+        folder.mkdir()
+        for name in ("1", "2"):
+            (folder / name).touch()
+    monkeypatch.setattr(shutil, "rmtree", remove_a_part)
+    with pytest.raises(KeyboardInterrupt):
+        replace_folder(new, output)
+    assert names(tmp_path) == [new.name, "out"]
+    (new / "1").touch()
+    new.replace(old)
+    with pytest.raises(KeyboardInterrupt), new_folder_beside(output):
+        pass
+    assert names(tmp_path) == [new.name, "out"]
+    assert names(output) == ["1", "2"]
+
+
+@pytest.mark.parametrize("kind", ["tmp", "old"])
+def test_an_export_names_what_it_cannot_remove(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    (tmp_path / f".out.export.{kind}").touch()
+    message = r"/\.out\.export\.tmp is left by a killed export and cannot be removed \(Not a directory\)$"
+    with pytest.raises(ExportError, match=message), new_folder_beside(tmp_path / "out"):
+        pass
+    assert names(tmp_path) == [".out.export.tmp", "out"]
+
+
+def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".out.export.lock").mkdir()
+    message = r"/\.out\.export\.lock cannot be opened \(Is a directory\)$"
+    with pytest.raises(ExportError, match=message), new_folder_beside(tmp_path / "out"):
+        pass
+
+
+def test_an_error_of_the_export_itself_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), new_folder_beside(tmp_path / "out") as new:
+        (new / "file").touch()
 
 
 @pytest.mark.seconds
@@ -191,14 +259,20 @@ def test_a_bundle_is_readable_for_everyone(tiny: Path, tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in found if path.is_file()} == {0o644}
 
 
-def test_another_format_keeps_the_modes_of_its_files(tmp_path: Path) -> None:
-    def write(folder: Path) -> None:
-        folder.mkdir(0o700)
-        (folder / "file").touch(0o600)
-
-    write_new_folder(tmp_path / "out", write)
-    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "out", tmp_path / "out" / "file")]
-    assert modes == [0o700, 0o600]
+@pytest.mark.parametrize(("umask", "modes"), [(0o022, (0o755, 0o644)), (0o077, (0o700, 0o600))])
+def test_the_files_of_another_format_have_the_modes_of_the_umask(
+    umask: int, modes: tuple[int, int], tiny: Path, tmp_path: Path
+) -> None:
+    portable = read_checkpoint(tiny / "checkpoint")
+    before = os.umask(umask)
+    try:
+        write_new_folder(tmp_path / "out", lambda folder: write_huggingface(portable, folder))
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "out").iterdir())
+    assert (tmp_path / "out" / "model.safetensors") in files
+    assert (tmp_path / "out").stat().st_mode & 0o777 == modes[0]
+    assert {path.stat().st_mode & 0o777 for path in files} == {modes[1]}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,18 @@ def test_after_a_restart_only_the_memory_is_reported(monkeypatch: pytest.MonkeyP
     assert found == {"has_restarted": True, "pss_before_mb": 100.0, "pss_after_mb": 100.0}
 
 
+def test_a_server_that_does_not_know_its_start_has_restarted_if_it_has_fewer_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, later, restarted = (
+        page.replace("process_start_time_seconds", "another_metric") for page in (FIRST, LATER, RESTARTED)
+    )
+    more = 'transduce_http_requests_total{route="/livez"} 1.0\n'
+    before, after, anew = snapshots(monkeypatch, first + more, later + more, restarted)
+    assert difference(before, after, 1.0) == {"decode_steps_total": 10.0, "rows_per_step": 3.4}
+    assert difference(before, anew, 1.0) == {"has_restarted": True}
+
+
 def test_the_reports_say_that_the_server_has_restarted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

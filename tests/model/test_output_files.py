@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from pathlib import Path
@@ -59,6 +60,19 @@ def test_a_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     write_file(tmp_path / "file", b"new")
     assert (tmp_path / "file").stat().st_mode & 0o777 == mode
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_file_is_written_on_a_mount_that_refuses_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "chmod", refuse)
+    write_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert names(tmp_path) == ["file"]
 
 
 def test_a_pipe_is_written_directly() -> None:

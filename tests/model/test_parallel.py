@@ -17,10 +17,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from app.text.tokenizer import Tokenizer
 from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
 from tests.forked import ForkedProcess, run_forked, run_transduce, start_fork
 from tests.model.sentences import pairs, write_tsv
+from tests.model.test_trainer import dev_of, trainer_in
 
 pytestmark = pytest.mark.training
 
@@ -71,6 +73,16 @@ def test_batches_divide_evenly_among_processes(monkeypatch: pytest.MonkeyPatch) 
     ProcessGroup().check(accumulate=4)
     with pytest.raises(ParallelError, match=r"accumulate is 3: with 2 processes it must be a multiple of 2"):
         ProcessGroup().check(accumulate=3)
+
+
+def test_only_the_first_process_imports_matplotlib(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delitem(sys.modules, "model.run_figures", raising=False)
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    trainer.train(dev_of(trainer), is_stopping=lambda: True)
+    assert "model.run_figures" not in sys.modules
 
 
 FAILING_FIRST = """

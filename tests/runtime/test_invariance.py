@@ -35,7 +35,7 @@ def runner(
 
 
 def all_sources(seed: int) -> list[Int32s]:
-    """Sources of all lengths that the model takes."""
+    """Sources of random lengths, up to the longest that the model takes."""
     return random_sources(seed, NUM_SENTENCES, least=0, most=MAX_LENGTH - 1)
 
 

@@ -40,7 +40,7 @@ def test_a_second_run_with_the_same_output_is_refused(tmp_path: Path) -> None:
 def test_files_that_another_run_removes_are_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
 ) -> None:
-    """is_made_again: whether a third run has made the file again, and has been killed."""
+    """The other run's output is moved away. is_made_again: a third run has made the file again, and has been killed."""
     flock, other = fcntl.flock, ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1)
     output = ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1)
 
@@ -49,6 +49,7 @@ def test_files_that_another_run_removes_are_opened_anew(
         monkeypatch.setattr("fcntl.flock", flock)
         other.write(["1\ta\tb"])
         other.finish()
+        (tmp_path / "x.tsv").unlink()
         other.__exit__(None, None, None)
         if is_made_again:
             (tmp_path / "x.tsv.part").touch()
@@ -59,9 +60,28 @@ def test_files_that_another_run_removes_are_opened_anew(
         with output:
             assert output.num_done == 0
             output.write(["1\tc\td"])
-    (tmp_path / "x.tsv").unlink()
     with ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) as again:
         assert again.num_done == 1
+
+
+def test_a_run_that_opens_its_files_after_another_one_has_finished_is_refused(tmp_path: Path) -> None:
+    first, second = (ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) for _ in range(2))
+    with first:
+        first.write(["1\ta\tb"])
+        first.finish()
+    with pytest.raises(CommandError, match=r"x\.tsv exists already"), second:
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+
+
+def test_a_run_that_is_refused_keeps_the_lines_of_an_earlier_one(tmp_path: Path) -> None:
+    first, second = (ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) for _ in range(2))
+    with first:
+        first.write(["1\ta\tb"])
+    (tmp_path / "x.tsv").touch()
+    with pytest.raises(CommandError, match=r"x\.tsv exists already"), second:
+        pass
+    assert (tmp_path / "x.tsv.part").read_text("utf-8") == "1\ta\tb\n"
 
 
 def test_a_run_that_begins_while_the_other_one_removes_its_files_keeps_its_own(
@@ -71,9 +91,10 @@ def test_a_run_that_begins_while_the_other_one_removes_its_files_keeps_its_own(
     unlink = Path.unlink
 
     def unlink_and_begin(path: Path, missing_ok: bool = False) -> None:
-        """The second run begins as soon as the first one has removed the locked file."""
+        """The second run begins as soon as the first one has removed the locked file and its output is moved away."""
         unlink(path, missing_ok)
         if path.suffix == ".part":
+            unlink(tmp_path / "x.tsv")
             second.__enter__().write(["1\ta\tb"])
 
     with first:
@@ -81,7 +102,6 @@ def test_a_run_that_begins_while_the_other_one_removes_its_files_keeps_its_own(
         first.finish()
     monkeypatch.undo()
     second.__exit__(None, None, None)
-    (tmp_path / "x.tsv").unlink()
     with ResumableOutput(tmp_path / "x.tsv", {}, batch_size=1) as again:
         assert again.num_done == 1
 
@@ -96,8 +116,11 @@ def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
         output.write(["2\ta\tb"])
         assert output.finish() == 2
     assert list(read_data(str(tmp_path / "x.tsv.xz"))) == [Pair("a", "b", "1"), Pair("a", "b", "2")]
-    with pytest.raises(CommandError, match="exists already"):
-        ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
+    with (
+        pytest.raises(CommandError, match="exists already"),
+        ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2),
+    ):
+        pass
     with pytest.raises(ValueError, match="not open"):
         ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
 

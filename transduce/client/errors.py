@@ -79,11 +79,11 @@ class _TryLater(TransduceError):
 
 
 class Overloaded(_TryLater):
-    """Status 429, and the client has no retry left."""
+    """Status 429, and the client makes no further retry."""
 
 
 class NotReady(_TryLater):
-    """Status 503, and the client has no retry left."""
+    """Status 503, and the client makes no further retry."""
 
 
 class ServerFailed(TransduceError):

@@ -50,7 +50,7 @@ class RetryState:
         self._first_failure: float | None = None
 
     def wait_after(self, error: TransduceError) -> float:
-        """Seconds to wait before the next attempt. Raises `error` if no attempt is left."""
+        """Seconds to wait before the next attempt. Raises `error` if there is no further attempt."""
         now = monotonic()
         if self._first_failure is None:
             self._first_failure = now

@@ -69,7 +69,10 @@ def limits(slos: Sequence[str]) -> list[Guide]:
 def percentile_chart(
     lines: Sequence[tuple[str, Sequence[str]]], slos: Sequence[str] = (), dashed: Sequence[str] = ()
 ) -> str:
-    """Latency by percentile. lines: name and encoded histograms. dashed: names of lines drawn dashed, over others."""
+    """Latency by percentile.
+
+    lines: name and encoded histograms. dashed: names of lines drawn dashed, because they may overlap others.
+    """
     series = []
     for number, (name, encoded) in enumerate(lines):
         points = [(100 / (100 - percentile), value) for percentile, value in curve(encoded)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import ssl
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 
 from transduce.loadtest.plan import Target
+from transduce.restarts import has_restarted
 
 # Seconds to wait for /v1/models and /metrics. If a server does not answer, the report lacks its figures.
 TIMEOUT_S = 5.0
@@ -22,8 +24,6 @@ STEPS = "transduce_decode_steps_total"
 # The sum of these counters, divided by the number of steps, is the mean number of rows of a step, including the rows
 # that a beam does not use yet.
 ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
-# The Unix time of the server's start. If it has changed, the counters have begun anew.
-START = "process_start_time_seconds"
 COUNTERS = (
     STEPS,
     "transduce_sentences_total",
@@ -50,6 +50,15 @@ class ServerSnapshot:
     cpu_s: float | None
     pss_mb: float | None
     has_ended: bool = False
+
+    def total(self, name: str) -> float:
+        """The sum of a metric's samples; NaN without any. name: without `transduce_`."""
+        values = [
+            value
+            for sample, value in self.metrics.items()
+            if sample.partition("{")[0].removeprefix("transduce_") == name
+        ]
+        return sum(values) if values else math.nan
 
 
 class ServerSide:
@@ -126,7 +135,7 @@ def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) ->
     answered.
     """
     found: dict[str, Any] = {}
-    if START in before.metrics and START in after.metrics and before.metrics[START] != after.metrics[START]:
+    if has_restarted(before.total, after.total):
         found[HAS_RESTARTED] = True
     else:
         grown = {

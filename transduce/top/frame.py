@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from transduce.restarts import has_restarted
 from transduce.top.scrape import Keep, Labels, Scrape
 
 PROBES = re.compile(r"/livez|/readyz|/metrics|/health|/v2/health/.*")
 # Routes whose requests last as long as their stream, file or model needs.
 LONG_ROUTES = re.compile(r".*stream|/translate_file|/v2/document.*|/admin/.*")
-# The Unix time of the server's start. If it has changed, the counters have begun anew.
-START = "process_start_time_seconds"
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class _Change:
     """The differences between two scrapes. seconds: the time between them; NaN without an earlier one."""
 
     def __init__(self, before: Scrape | None, now: Scrape) -> None:
-        if before is not None and _is_another_start(before, now):
+        if before is not None and has_restarted(before.total, now.total):
             before = None
         self._before, self._now = before, now
         self.seconds = math.nan if before is None else now.at - before.at
@@ -181,17 +180,6 @@ def quantile(share: float, counts: Mapping[float, float]) -> float:
             below = counts.get(low, 0.0)
             return low + (high - low) * (rank - below) / (counts[high] - below)
     return math.nan
-
-
-def _is_another_start(before: Scrape, now: Scrape) -> bool:
-    """Whether the server has restarted between the scrapes, so that START has changed.
-
-    A server without /proc has no START. There a lower number of requests shows the restart.
-    """
-    starts = (before.total(START), now.total(START))
-    if not any(map(math.isnan, starts)):
-        return starts[0] != starts[1]
-    return now.total("http_requests_total") < before.total("http_requests_total")
 
 
 def _is_no_probe(labels: Labels) -> bool:

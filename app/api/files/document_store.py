@@ -1,9 +1,9 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
 If a limit is reached, a new document takes the place of the oldest finished documents of callers that hold more than
-its caller. If there are no such documents, the new one is refused. The documents are in a temporary folder that no
-other user may read. The server removes the folder when it ends. If it is killed, the next server removes the folder.
-Every method is called on the event loop; threads read and write the bytes.
+its caller would hold with it. If that makes too little room, none is dropped and the new one is refused. The folder of
+the documents is temporary, and no other user may read it. The server removes it when it ends. If the server is killed,
+the next server removes the folder. Every method is called on the event loop; threads read and write the bytes.
 """
 
 from __future__ import annotations

@@ -333,10 +333,10 @@ class TranslateBody(_ModelBody):
         AtMost("max_target_length"),
     ] = None
     min_target_ratio: Annotated[
-        float, _doc("minimum as a multiple of the source's length; 0: off", ge=0, le=MAX_RATIO)
+        float, _doc("minimum subwords per subword of the source; 0: off", ge=0, le=MAX_RATIO)
     ] = 0.0
     max_target_ratio: Annotated[
-        float | None, _doc("maximum as a multiple of the source's length; absent: off", ge=0.01, le=MAX_RATIO)
+        float | None, _doc("maximum subwords per subword of the source; absent: off", ge=0.01, le=MAX_RATIO)
     ] = None
     no_repeat_ngram_size: Annotated[
         Length, _doc("no sequence of this many subwords occurs twice; 0: off")

@@ -296,7 +296,7 @@ private:
             BlockTimer times(Stack::decoder);
             embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
             // Pre-norm: each block adds to `total` and reads LayerNorm(total). Post-norm: residual and input of a block
-            // are both the LayerNorm of the block before.
+            // are both the LayerNorm of the block before; of the first block, the embedding.
             if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
             times.add(BlockKind::embedding);
             BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);
