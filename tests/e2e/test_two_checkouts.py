@@ -33,7 +33,7 @@ def test_two_servers_answer_in_turns(
     result = json.loads(output.read_text("utf-8"))
     assert result["other_commit"] == "abc"
     assert [sorted(turn) for turn in result["turns"]] == [["other", "this"]] * 2
-    assert all(figures["num_answers"] > 2 for turn in result["turns"] for figures in turn.values())
+    assert all(figures["num_answers"] >= 1 for turn in result["turns"] for figures in turn.values())
 
 
 def test_a_server_runs_the_program_beside_the_given_interpreter(tmp_path: Path) -> None:
