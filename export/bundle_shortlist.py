@@ -6,17 +6,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.bundle import Bundle, load_bundle
+from app.bundle import Bundle
 from app.bundle_shortlist import Shortlist
 from app.shortlist_file import SHORTLIST, ShortlistTable, read_shortlists, write_shortlists
 from export.bundle_writer import file_entries, write_manifest
 from export.output_folder import (
     ExportError,
     check_output,
-    make_readable,
     new_folder_beside,
-    replace_folder,
-    sync_folder,
+    publish_bundle,
 )
 
 
@@ -55,7 +53,4 @@ def write_with_shortlist(
         write_shortlists(copy / SHORTLIST, list(tables.values()))
         update = {"shortlist": entry, "files": file_entries(copy)}
         write_manifest(copy, bundle.manifest.model_copy(update=update))
-        load_bundle(copy)
-        make_readable(copy)
-        sync_folder(copy)
-        replace_folder(copy, output)
+        publish_bundle(copy, output)

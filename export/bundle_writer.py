@@ -44,10 +44,8 @@ from export.native import build_native_decoder, build_native_encoder, is_native_
 from export.output_folder import (
     ExportError,
     check_output,
-    make_readable,
     new_folder_beside,
-    replace_folder,
-    sync_folder,
+    publish_bundle,
 )
 from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
@@ -154,10 +152,7 @@ def write_bundle(
         release_memory()
         _write_descriptions(folder, converted, request, on_progress=on_progress)
         on_progress("checking")
-        load_bundle(folder)
-        make_readable(folder)
-        sync_folder(folder)
-        replace_folder(folder, output)
+        publish_bundle(folder, output)
     return load_bundle(output)
 
 

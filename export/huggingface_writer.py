@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from export.portable import FormatError, PortableModel
@@ -24,6 +23,7 @@ from model.huggingface_files import CONFIG, GENERATION, SAFETENSORS, VOCABULARY,
 from model.imported import BOS, EOS, PAD, UNK, is_tag
 from model.marian import POST_NORM, PRE_NORM, marian_positions
 from model.marian_files import SOURCE, TARGET
+from model.tensor_file import save_tensors
 from model.transformer import Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -54,8 +54,7 @@ def write_huggingface(portable: PortableModel, folder: Path) -> None:
     for name, path in ((SOURCE, portable.source_spm), (TARGET, portable.target_spm)):
         shutil.copyfile(path, folder / name)
     state = dict(_tensors(portable.model, order))
-    save_file(state, folder / SAFETENSORS, metadata={"format": "pt"})
-    shutil.copymode(folder / CONFIG, folder / SAFETENSORS)  # safetensors ignores the umask
+    save_tensors(folder / SAFETENSORS, state, metadata={"format": "pt"})
 
 
 def dimension_order(model: Transformer) -> Tensor:

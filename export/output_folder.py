@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from app.bundle import MANIFEST
+from app.bundle import MANIFEST, load_bundle
 from model import output_folders
 from model.file_lock import locked
 
@@ -79,6 +79,17 @@ def new_folder_beside(output: Path) -> Iterator[Path]:
             yield new
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def publish_bundle(folder: Path, output: Path) -> None:
+    """Check a new bundle, and replace `output` by it. Its files are readable for everyone, and flushed to the disk.
+
+    Raises BundleError if it is no bundle, and as `replace_folder` does.
+    """
+    load_bundle(folder)
+    make_readable(folder)
+    sync_folder(folder)
+    replace_folder(folder, output)
 
 
 def make_readable(folder: Path) -> None:

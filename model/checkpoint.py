@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
 from model.output_folders import folder_behind
+from model.tensor_file import save_tensors
 from model.transformer import Transformer, empty_model
 
 WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
@@ -122,7 +123,7 @@ def _write_file(path: Path, content: bytes | Mapping[str, Tensor] | Path) -> Non
     elif isinstance(content, Path):
         shutil.copyfile(content, path)
     else:
-        save_file({key: tensor.contiguous() for key, tensor in content.items()}, path)
+        save_tensors(path, {key: tensor.contiguous() for key, tensor in content.items()})
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
