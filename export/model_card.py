@@ -113,7 +113,7 @@ def _scores(manifest: Manifest) -> str:
         {s.bleu_signature for s in manifest.scores} | {s.chrf_signature for s in manifest.scores}
     )
     notes = "\n".join(f"- `{signature}`" for signature in signatures)
-    table = _table(("test set", "variant", "beam", "BLEU", "chrF"), rows)
+    table = _table(("test set", "precision", "beam", "BLEU", "chrF"), rows)
     return f"{table}\n\nsacreBLEU signatures:\n\n{notes}"
 
 
