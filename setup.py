@@ -10,9 +10,11 @@ Decides whether the installation may go on without the kernels:
 """
 
 import copy
+import hashlib
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -21,7 +23,8 @@ from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
-CPU = run_path(str(Path(__file__).parent / "app" / "runtime" / "native" / "cpu.py"))
+FOLDER = Path(__file__).resolve().parent
+CPU = run_path(str(FOLDER / "app" / "runtime" / "native" / "cpu.py"))
 
 
 def targets() -> tuple[str, ...]:
@@ -69,17 +72,49 @@ class BuildNativeKernels(build_ext):
             raise
 
     def build_extension(self, extension: Extension) -> None:
-        """Build one extension, with its own folder for object files, because all have the same sources."""
+        """Build one extension, with its own folder for object files, because all have the same sources.
+
+        An editable installation keeps each library in build/kernels, under a hash of the sources, the options and the
+        compiler. So the next environment (`make test` after `make serve`) does not compile the same library again.
+        """
         own = copy.copy(self)
         own.build_temp = str(Path(self.build_temp) / extension.target)
-        super(BuildNativeKernels, own).build_extension(extension)
+        if not self.editable_mode or not self._has_compiler():
+            super(BuildNativeKernels, own).build_extension(extension)
+            return
+        library = Path(self.get_ext_fullpath(extension.name))
+        kept = FOLDER / "build" / "kernels" / f"{self._hash(extension)}-{library.name}"
+        if not kept.exists():
+            super(BuildNativeKernels, own).build_extension(extension)
+            _copy(library, kept)
+            for older in set(kept.parent.glob(f"*-{library.name}")) - {kept}:
+                older.unlink(missing_ok=True)
+        _copy(kept, library)
+
+    def _hash(self, extension: Extension) -> str:
+        """A hash of all that decides what the compiler makes of the extension, except the system's headers."""
+        native = FOLDER / "app" / "runtime" / "native"
+        sources = sorted([*native.glob("*.cpp"), *native.glob("*.h")])
+        version = [self._compiler_command()[0], "--version"]
+        parts = [
+            repr((self._compiler_command(), self.compiler.linker_so)),
+            repr((extension.sources, extension.libraries, extension.extra_compile_args)),
+            subprocess.run(version, capture_output=True, text=True, check=False).stdout,
+            *(path.read_text("utf-8") for path in sources),
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def _compiler_command(self) -> list[str]:
+        return getattr(self.compiler, "compiler_so_cxx", None) or self.compiler.compiler_so
+
+    def _has_compiler(self) -> bool:
+        return shutil.which(self._compiler_command()[0]) is not None
 
     def _is_required(self) -> bool:
         """Whether NATIVE_KERNELS is not `optional`, the processor can run the kernels, and a compiler is found."""
         if os.environ.get("NATIVE_KERNELS") == "optional" or not CPU["is_supported"]():
             return False
-        command = getattr(self.compiler, "compiler_so_cxx", None) or self.compiler.compiler_so
-        return shutil.which(command[0]) is not None
+        return self._has_compiler()
 
 
 def _for_target(extension: Extension, target: str) -> Extension:
@@ -88,6 +123,14 @@ def _for_target(extension: Extension, target: str) -> Extension:
     own.name = f"{extension.name}_{target}"
     own.extra_compile_args = [*extension.extra_compile_args, *CPU["TARGETS"][target].compiler_options]
     return own
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, so that the target is complete at each moment, also if several processes write it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    shutil.copy(source, temporary)
+    temporary.replace(target)
 
 
 setup(cmdclass={"build_ext": BuildNativeKernels}, distclass=Project)

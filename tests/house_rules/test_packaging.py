@@ -72,18 +72,40 @@ def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
 
 
 @pytest.fixture
-def broken_kernels(tmp_path: Path) -> Path:
-    """A folder with the project's build files and a single C++ source, which does not compile."""
+def one_source(tmp_path: Path) -> Path:
+    """The single C++ source of a folder that has the project's build files."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     project = tmp_path / "pyproject.toml"
     text = project.read_text("utf-8")
     sources = re.search(r"(?s)\nsources = \[.*?\n\]\n", text)
     assert sources is not None
-    project.write_text(text.replace(sources.group(), '\nsources = ["app/broken.cpp"]\n'), "utf-8")
-    (tmp_path / "app" / "runtime" / "native").mkdir(parents=True)
-    (tmp_path / "app" / "broken.cpp").write_text("this is not C++\n", "utf-8")
+    project.write_text(text.replace(sources.group(), '\nsources = ["app/runtime/native/one.cpp"]\n'), "utf-8")
+    native = tmp_path / "app" / "runtime" / "native"
+    native.mkdir(parents=True)
+    shutil.copyfile(ROOT / "app" / "runtime" / "native" / "cpu.py", native / "cpu.py")
+    return native / "one.cpp"
+
+
+@pytest.fixture
+def broken_kernels(one_source: Path, tmp_path: Path) -> Path:
+    """A folder with the project's build files and a single C++ source, which does not compile."""
+    one_source.write_text("this is not C++\n", "utf-8")
     return tmp_path
+
+
+def install(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build the kernels of a folder as `make` does, with more environment variables."""
+    build = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
+    return subprocess.run(
+        [sys.executable, "-c", build, str(tree)],
+        cwd=tree,
+        check=False,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -91,11 +113,7 @@ def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subp
     cpu = tree / "app" / "runtime" / "native" / "cpu.py"
     text = (ROOT / "app" / "runtime" / "native" / "cpu.py").read_text("utf-8")
     cpu.write_text(f"{text}\n\ndef is_supported():\n    return {is_supported}\n", "utf-8")
-    environment = {**os.environ, **environment}
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    return subprocess.run(
-        command, cwd=tree, check=False, env=environment, capture_output=True, text=True, timeout=120
-    )
+    return install(tree, **environment)
 
 
 def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
@@ -103,7 +121,7 @@ def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken
         pytest.skip("no C++ compiler for the native kernels")
     done = build_kernels(broken_kernels, is_supported=True)
     assert done.returncode != 0
-    assert "broken.cpp" in done.stderr
+    assert "one.cpp" in done.stderr
     assert "Set NATIVE_KERNELS=optional to install without them" in done.stderr
     assert build_kernels(broken_kernels, is_supported=True, NATIVE_KERNELS="optional").returncode == 0
 
@@ -117,6 +135,24 @@ def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
     broken_kernels: Path, is_supported: bool, environment: dict[str, str]
 ) -> None:
     assert build_kernels(broken_kernels, is_supported=is_supported, **environment).returncode == 0
+
+
+def test_the_next_environment_compiles_only_what_has_changed(one_source: Path, tmp_path: Path) -> None:
+    one_source.write_text("int answer = 1;\n", "utf-8")
+
+    def compiles() -> bool:
+        """Build the kernels. Returns whether the compiler runs."""
+        done = install(tmp_path)
+        libraries = list(one_source.parent.glob("*.so"))
+        assert len(libraries) == len(targets_for(platform.machine()))
+        for library in libraries:
+            library.unlink()
+        return f" -c {one_source.relative_to(tmp_path)} " in done.stdout
+
+    assert [compiles(), compiles()] == [True, False]
+    one_source.write_text("int answer = 2;\n", "utf-8")
+    assert [compiles(), compiles()] == [True, False]
+    assert len(list((tmp_path / "build" / "kernels").iterdir())) == len(targets_for(platform.machine()))
 
 
 def test_a_wheel_without_kernels_fits_every_platform(broken_kernels: Path) -> None:
