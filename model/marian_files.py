@@ -7,7 +7,8 @@ the names, shapes and fields of Hugging Face's Marian, so that `model.marian` ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,14 @@ YAML_SIDES, SPM_SIDES = ("*src.vocab.yml", "*trg.vocab.yml"), ("srcvocab*.spm", 
 SOURCE, TARGET = "source.spm", "target.spm"
 # The options of the search. Marian writes them to WEIGHTS.decoder.yml, and OPUS-MT's releases have them in decoder.yml.
 DECODER = "decoder.yml"
+# The first three and the last two events of a YAML file that is one mapping.
+ONE_MAPPING = [
+    yaml.StreamStartEvent,
+    yaml.DocumentStartEvent,
+    yaml.MappingStartEvent,
+    yaml.DocumentEndEvent,
+    yaml.StreamEndEvent,
+]
 
 
 @dataclass(frozen=True)
@@ -203,15 +212,22 @@ def _yaml(content: bytes, name: str) -> dict[str, Any]:
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
-    """Pieces and their ids. Raises ValueError. All values are read as text: `no` and `1.5` are pieces."""
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(path.read_bytes())
+    """Pieces and their ids. Raises ValueError. All values are read as text: `no` and `1.5` are pieces.
+
+    The file is read event by event, because PyYAML's loaders end the process if a file has very many brackets.
+    """
+    events: Iterator[Any] = yaml.parse(
+        path.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    )
     try:
-        found = loader.get_single_data()
-        return {piece: int(identity) for piece, identity in found.items()}
-    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, ValueError) as error:
+        begin = [type(event) for event in itertools.islice(events, 3)]
+        scalars = itertools.takewhile(lambda event: not isinstance(event, yaml.MappingEndEvent), events)
+        values = [event.value for event in scalars]
+        if begin + [type(event) for event in itertools.islice(events, 2)] != ONE_MAPPING:
+            raise ValueError
+        return {piece: int(identity) for piece, identity in zip(values[::2], values[1::2], strict=True)}
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path.name} does not give each piece a number") from error
-    finally:
-        loader.dispose()
 
 
 class _Arrays:

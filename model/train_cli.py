@@ -243,9 +243,17 @@ def run_train(args: argparse.Namespace) -> int:
         args.precision = trainer.precision
         if group.is_first:
             write_config(args.run / "config.yaml", args)
+        draw = _draw() if group.is_first else None
         with stop_signals() as is_stopping:
-            trainer.train(dev, _bleu(args, tokenizer, model.config), is_stopping=is_stopping)
+            trainer.train(dev, _bleu(args, tokenizer, model.config), draw=draw, is_stopping=is_stopping)
     return 0
+
+
+def _draw() -> Callable[[Path, Path], None]:
+    """The function that draws the figure of a run. The import of matplotlib takes time and memory."""
+    from model.run_figures import draw
+
+    return draw
 
 
 def _check_options(args: argparse.Namespace) -> None:

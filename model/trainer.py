@@ -30,6 +30,7 @@ from model.training_log import LOG, TrainingLog, drop_rows_after
 from model.transformer import Transformer, source_padding
 
 Bleu = Callable[[Transformer], float]
+Draw = Callable[[Path, Path], None]
 
 
 class Trainer:
@@ -37,7 +38,7 @@ class Trainer:
 
     best: the lowest dev loss so far, or with patience_on "bleu" the highest dev BLEU, negated.
     num_worse: evaluations since the one that gave `best`.
-    window: what the next row of the log sums. It is empty if the newest update has its row.
+    window: sums over the updates since the last row of the log, for the next row; empty without such an update.
     """
 
     def __init__(
@@ -77,18 +78,21 @@ class Trainer:
     # --- the loop ---
 
     def train(
-        self, dev: Batches, bleu: Bleu | None = None, *, is_stopping: Callable[[], bool] = lambda: False
+        self,
+        dev: Batches,
+        bleu: Bleu | None = None,
+        *,
+        draw: Draw | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Train until a limit of the options is reached, then save. A resumed run may be at a limit already.
 
         bleu: scores the model on dev text; None for no BLEU.
+        draw: called in the first process with the log and the file of its figure, after each row of the log.
         is_stopping: called before the first update and after each. Once it returns True, the run saves and ends, or
         only ends if it has made no update. It does not evaluate then, because that can take minutes. If an evaluation
         was due, the resumed run begins with it.
         """
-        if self.group.is_first:
-            from model.run_figures import draw  # only here: it imports matplotlib
-
         started = time.monotonic() - self.elapsed_s
         self.window.started = time.monotonic() - self.window.elapsed_s
         stream = self.batches.since(self.position)
@@ -115,7 +119,8 @@ class Trainer:
                         bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
                         if bar.disable:
                             print(progress_line(row, self.options), file=sys.stderr, flush=True)
-                        draw(log.path, self.run / "curve.png")
+                        if draw is not None:
+                            draw(log.path, self.run / "curve.png")
                     self.window = Window()
                     is_ended = self._is_ended()
                 is_last = is_ended or is_interrupted

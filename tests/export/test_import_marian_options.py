@@ -1,4 +1,4 @@
-"""Options and arrays of Marian's own files that change the network, or that are damaged, are refused by name."""
+"""Options, arrays and vocabularies of Marian's own files that change the network or are damaged are refused by name."""
 
 from __future__ import annotations
 
@@ -51,9 +51,30 @@ def test_a_preprocess_option_that_is_no_text_is_refused(npz: Path) -> None:
 
 
 def test_options_that_are_nested_too_deeply_are_refused(npz: Path) -> None:
-    arrays = dict(np.load(npz / "opus.npz")) | {"special:model.yml": np.frombuffer(b"[" * 100_000, np.int8)}
+    arrays = dict(np.load(npz / "opus.npz")) | {"special:model.yml": np.frombuffer(b"[" * 10_000, np.int8)}
     np.savez(npz / "opus.npz", **arrays)
     with pytest.raises(UnusableModel, match=r"special:model\.yml is not YAML"):
+        read_marian(npz)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("a", id="scalar"),
+        pytest.param("- a\n- 1", id="list"),
+        pytest.param("a: b", id="no number"),
+        pytest.param("a: [1]", id="nested"),
+        pytest.param("a: 1\n---\nb: 2", id="two documents"),
+        pytest.param("a: 1\n- b", id="not YAML"),
+        pytest.param("[" * 1_000_000, id="brackets"),
+        pytest.param("a: " + "{a: " * 500_000, id="braces"),
+    ],
+)
+def test_a_vocabulary_that_is_no_table_of_numbers_is_refused(npz: Path, content: str) -> None:
+    (vocabulary,) = npz.glob("*vocab.yml")
+    vocabulary.write_text(content, "utf-8")
+    with pytest.raises(UnusableModel, match=r"vocab\.yml does not give each piece a number"):
         read_marian(npz)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Sequence
@@ -69,6 +70,7 @@ def capacity(costs: Costs, words: Sequence[int], slo: Slo) -> Capacity:
     lengths = lengths_of(words, costs)
     saturated = saturated_rate(costs, lengths, num_clients=num_saturating_clients(costs))
 
+    @functools.cache  # the last run of the bisection is also the first of all seeds
     def is_met(rate: float, seed: int) -> bool:
         found = latencies_s(costs, lengths, poisson_times_s(len(lengths), rate=rate, seed=seed))
         return slo.judge(sum(one <= slo.limit_s for one in found), len(found)).is_met

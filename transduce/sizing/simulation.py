@@ -8,6 +8,7 @@ sentence that is longer than the model takes is halved until its parts fit. All 
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -55,7 +56,9 @@ class SimulatedWorker:
 
     def __init__(self, costs: Costs, clock: Clock, on_end: Callable[[Sentence, float], None]) -> None:
         """on_end: called when a sentence is decoded, with the time."""
-        self._costs, self._clock, self._on_end = costs, clock, on_end
+        self._clock, self._on_end = clock, on_end
+        # A worker has few numbers of rows, and asks for the same times again in each call.
+        self._step_s, self._encode_s = functools.cache(costs.step_s), functools.cache(costs.encode_s)
         # If the model takes longer sentences, assume a setting of the server that admits them.
         max_encode_tokens = max(MAX_ENCODE_TOKENS, costs.max_source_length)
         self._scheduler = Scheduler(costs.max_rows, max_encode_tokens, num_kept_rows=costs.num_kept_rows)
@@ -91,7 +94,7 @@ class SimulatedWorker:
         num_rows = sum(rows for _, rows in running)
         self._spans = self._spans_of(running)
         num_subwords = sum(len(sentence.source_ids) for sentence in admitted)
-        self._decodes_from_s = now_s + num_subwords * self._costs.encode_s(num_rows)
+        self._decodes_from_s = now_s + num_subwords * self._encode_s(num_rows)
         max_steps, self._stop = self._call_length.choose(
             num_rows,
             admits_next=scheduler.stopped_at_budget,
@@ -113,7 +116,7 @@ class SimulatedWorker:
         num_rows, begin, spans = sum(rows for _, rows in running), 0, list[tuple[int, float]]()
         for end, rows in sorted(running):
             if end > begin:
-                spans.append((end - begin, self._costs.step_s(num_rows)))
+                spans.append((end - begin, self._step_s(num_rows)))
             begin, num_rows = end, num_rows - rows
         return spans
 
