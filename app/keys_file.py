@@ -79,8 +79,8 @@ def is_secret(text: str) -> bool:
 def read_keys_file(path: Path) -> list[NamedKeys]:
     """The keys of a file. Raises SettingsError with one line for each problem.
 
-    No line repeats a value of `key` or `sha256`. Nor does a line repeat the name of a field or of a value outside of a
-    table if the name resembles no known field, because it may be a key.
+    No line repeats a value of `key` or `sha256`. A line repeats the name of a field, or of a value outside of a table,
+    only if the name resembles a known field. Any other name may be a key.
     """
     try:
         with path.open("rb") as file:

@@ -120,7 +120,7 @@ def _gpu_cache_bytes(spec: ModelSpec) -> int:
     """The bytes that a worker's `CudaRunner` allocates when it loads the model.
 
     These are the pools of the self-attention and of the cross-attention cache, and staging memory as large as the
-    larger pool. The graph's axes are not checked yet. An axis that is no number counts the rows.
+    larger pool. The graph's axes are not checked yet. An axis with a name is taken to be the number of rows.
     """
     own, cross = (
         sum(

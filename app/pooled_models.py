@@ -125,7 +125,7 @@ class PooledModels:
     async def _load_beside(
         self, models: Sequence[ServedModel], detector: LazyDetector, *, replaced: Sequence[ServedModel]
     ) -> None:
-        """Load new models while the old ones serve, even beyond the budget, and wait for the detector.
+        """Load new models while the old ones serve, even beyond the budget. Wait for the detector if it is loading.
 
         replaced: old models that stay in memory meanwhile, because their bundles may be gone. If a load fails, all new
         models are unloaded.

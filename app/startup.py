@@ -97,8 +97,8 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
         detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
         detector.loaded()  # starts loading in a thread, in parallel with the models
         for path in paths:
-            unused, fork_server = fork_server, None
-            loaded.append(load_model(path, settings, unused))
+            first_server, fork_server = fork_server, None  # the first model takes the fork server that was started early
+            loaded.append(load_model(path, settings, first_server))
     except BaseException:
         release_models(LoadedModels(loaded))
         if fork_server is not None:
@@ -175,7 +175,7 @@ def model_spec(path: Path, manifest: Manifest, device: Device, settings: Setting
         num_workers=settings.num_lanes or default_num_workers(device, num_threads),
         log_level=settings.log_level,
         has_shortlist=settings.shortlist and manifest.shortlist is not None,
-        load_yields=settings.model_memory is not None,
+        loads_at_low_priority=settings.model_memory is not None,
     )
 
 
@@ -191,7 +191,7 @@ def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
     be loaded or has changed, OSError if the process does not start, and WorkerEnded if it ends.
     """
     assert isinstance(dead, WorkerProxy)
-    worker = dead.successor(start_fork_server(), msgspec.json.encode(replace(spec, load_yields=False)))
+    worker = dead.successor(start_fork_server(), msgspec.json.encode(replace(spec, loads_at_low_priority=False)))
     try:
         worker.load()
         path = Path(spec.folder)
@@ -271,7 +271,7 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
 def _submit_golden(
     model: LoadedModel, translator: Translator, number: int, line: Golden
 ) -> asyncio.Future[SequenceResult]:
-    """Submit one golden sentence to the engine. Raises BundleError if the sentence is not usable; NotReady.
+    """Submit one golden sentence to the engine. Raises BundleError if the sentence is not usable, and NotReady.
 
     number: the line in the bundle's file, from 1.
     """
@@ -297,7 +297,7 @@ def _submit_golden(
 async def warm_up(model: LoadedModel, translator: Translator) -> None:
     """Translate NUM_WARM_UP golden sentences one after another, so that the first caller pays no first-time costs.
 
-    Raises BundleError if a request fails; NotReady, Overloaded, DeadlineExceeded.
+    Raises BundleError if a request fails, and NotReady, Overloaded and DeadlineExceeded.
     """
     for number, line in enumerate(model.golden[:NUM_WARM_UP]):
         pair = model.manifest.language_pairs[line.pair]
@@ -312,7 +312,7 @@ async def warm_up(model: LoadedModel, translator: Translator) -> None:
         try:
             await translator.translate(request)
         except (RequestError, EngineFailure) as error:
-            problem = f"{GOLDEN}: line {number + 1} cannot be translated as a request: {error.message}"
+            problem = f"{GOLDEN}: line {number + 1}: its translation failed: {error.message}"
             raise BundleError(model.name, [problem]) from error
 
 

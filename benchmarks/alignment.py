@@ -107,7 +107,7 @@ class Tally:
         self._num_all: dict[str, int] = defaultdict(int)
 
     def add(self, weights: Floats, points: Iterable[Point], choices: Iterable[Choice], *, shift: int) -> None:
-        """Count the subwords of a pair.
+        """Count the anchor subwords of a pair, and for each choice of heads the correct ones.
 
         weights: cross-attention with the start token and the target as input, (layers, heads, len(target) + 1,
         len(source)). shift: 0 for the weights of the step that predicts a subword, 1 for those of the step after it.

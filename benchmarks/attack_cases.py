@@ -310,7 +310,9 @@ def file_bomb(server: Process) -> str:
     content = docx("<w:p/>" * 50_000_000)
     started_at = time.perf_counter()
     status = send(server, "docx", content)
-    return f"{len(content) / 1e6:.1f} MB: {status} after {time.perf_counter() - started_at:.1f} s"
+    return (
+        f"a file of {len(content) / 1e6:.1f} MB gets {status} after {time.perf_counter() - started_at:.1f} s"
+    )
 
 
 ATTACKS = (
@@ -326,9 +328,13 @@ ATTACKS = (
     Attack("an endless header", "`MAX_HEADER_BYTES`", long_header),
     Attack("a body of 50 MB", "`MAX_BODY_BYTES`", long_body),
     Attack("an endless chunk extension", "`MAX_HEADER_BYTES`", long_extension),
-    Attack(f"{len(BAD_HEADS)} ambiguous heads", "RFC 9112", bad_heads),
+    Attack(
+        f"{len(BAD_HEADS)} requests with an ambiguous request line or ambiguous headers",
+        "RFC 9112",
+        bad_heads,
+    ),
     Attack("an upgrade to HTTP/2 is offered", "RFC 9110, section 7.8", upgrade),
-    Attack("a megabyte of `[`", "one `[` or `{` for every 8 bytes of `MAX_BODY_BYTES`", nested_arrays),
+    Attack("a megabyte of `[`", "`MAX_BODY_BYTES` / 8 brackets `[` and `{`", nested_arrays),
     Attack("a form of a megabyte of `%41`", "`MAX_ITEM_CHARACTERS`", escaped_form),
     Attack(
         "5,002 characters; 129 texts; beam 17",
@@ -338,8 +344,14 @@ ATTACKS = (
     Attack("a form from another site's page", "Origin header", cross_site),
     Attack("16 clients, 128 lines each, beam 16", "each caller's share", wide_requests),
     Attack("8 clients that read no answer", "`READER_STALL_S` (here 2 s)", unread_answers),
-    Attack("two slow Markdown files whose callers leave", "file workers are killed", slow_file),
-    Attack(f"{NUM_SLOW_FILES} slow Markdown files whose callers stay", "callers take turns", slow_files),
+    Attack(
+        "two Markdown files that are slow to parse; their callers leave", "file workers are killed", slow_file
+    ),
+    Attack(
+        f"{NUM_SLOW_FILES} Markdown files that are slow to parse; their callers stay",
+        "callers take turns",
+        slow_files,
+    ),
     Attack("a Word file that unpacks to 300 MB", "file worker's limits", file_bomb),
     # The last attack, because the attacker's files then fill the store of MAX_FILES files.
     Attack(f"{NUM_KEPT_FILES} files that are never fetched", "`MAX_FILES`, shared by callers", kept_files),

@@ -65,7 +65,7 @@ def _describe_end(wait: Callable[[float], int]) -> str:
 
 
 def _end_while_busy(*, is_signalled_twice: bool) -> str:
-    """End a server that reads two slow files."""
+    """End a server that reads two files that are slow to parse."""
     settings = {"files_enabled": "true", "drain_timeout_s": "5", "drain_delay_s": "0"}
     with Process(serve_command(sys.executable, None, settings)) as server:
 
@@ -87,7 +87,7 @@ def _end_while_busy(*, is_signalled_twice: bool) -> str:
 ENDS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("a log that is not read", "a bounded queue; drops are counted", unread_log),
     (
-        "SIGTERM while two slow files are read",
+        "SIGTERM while two files that are slow to parse are read",
         "`DRAIN_TIMEOUT_S` (here 5 s)",
         lambda: _end_while_busy(is_signalled_twice=False),
     ),

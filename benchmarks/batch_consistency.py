@@ -42,11 +42,12 @@ class AnswerLog:
 
 
 def compare(log: AnswerLog) -> dict[str, dict[str, float]]:
-    """Counts by group of answers, and the largest difference of scores.
+    """For each group of answers: counts, and the largest difference between an answer's scores and its reference's.
 
-    An answer differs when its text or its number of subwords differs. HTTP responses have no ids, so equal texts with
-    equal scores are the closest check. num_other_scores: answers that do not differ, but have other scores.
-    largest_score_gap: the largest difference of one segment's score, among answers that do not differ.
+    An answer differs when its text or its number of subwords is not that of the reference (`AnswerLog.add_alone`). HTTP
+    responses have no ids, so equal texts with equal scores are the closest check. num_other_scores: answers that do not
+    differ, but have other scores than the reference. largest_score_gap: the largest difference of one segment's score,
+    among answers that do not differ.
     """
     return {name: _differences(pairs) for name, pairs in log.pairs().items()}
 

@@ -37,7 +37,7 @@ import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from sacrebleu.metrics.chrf import CHRF
@@ -138,6 +138,7 @@ def expand(pattern: str) -> list[str]:
     return ["".join(combination) for combination in itertools.product(*choices)]
 
 
+@cache
 def fold(text: str) -> str:
     """The text in NFC with white space folded in each line and with straight quotes."""
     lines = unicodedata.normalize("NFC", text).translate(_STRAIGHT).strip().splitlines()

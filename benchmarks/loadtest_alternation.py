@@ -1,9 +1,9 @@
 """Compare two load testers that take turns on one server: A B A B A.
 
 A shared machine may run at half speed for minutes. Such a change affects a pass and its neighbours alike. So each pass
-of the other tester is compared with the mean of our passes right before and right after it. The result is the median of
-these ratios. Our own passes are compared with their neighbours in the same way. If the median of those ratios is not 1
-within the tolerance, the machine was too unsteady for a verdict.
+of the other tester (B) is compared with the mean of our passes (A) right before and right after it. The result is the
+median of these ratios. Each of our passes between two others of ours is compared with their mean. If the median of
+those ratios is not 1 within the tolerance, the machine was too unsteady for a verdict.
 """
 
 from __future__ import annotations

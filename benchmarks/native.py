@@ -3,8 +3,9 @@
 The graph is a decoder of the base size with random weights. It consists of native operators and one
 LayerNormalization. Each row attends to `--columns` subwords of its target and to as many of its source; each of them is
 a column of a cache. Times are medians of a step through ONNX Runtime. The lower bound (floor) is the larger of two
-times: all bytes over the bandwidth, and the multiply-adds with weights over the peak rate plus the caches' bytes over
-the bandwidth. Bandwidth and peak rate are those of `--threads` cores of the machine on which the kernels were tuned.
+times. The first is the bytes of weights and caches over the bandwidth. The second is a sum: the multiply-adds with
+weights over the peak rate, and the caches' bytes over the bandwidth. Bandwidth and peak rate are those of `--threads`
+cores of the machine on which the kernels were tuned.
 
     python -m benchmarks.native --vocab-size 8000,32000 --cache float16,float32 --json benchmarks/results/native.json
     python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --operators

@@ -94,7 +94,7 @@ class RayCluster:
 
         name: of the application. If an application with another name runs, Ray ends it, and the new one starts with its
         minimum number of replicas. deployment: fields that change the deployment in serve.yaml. `autoscaling_config`
-        changes single fields of the file's. `num_replicas` removes it.
+        changes only the fields that it names. With `num_replicas`, the deployment has no autoscaling_config.
         """
         self.deploy_at({"/": settings or {}}, name=name, **deployment)
 

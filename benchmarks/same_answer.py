@@ -2,8 +2,8 @@
 
 Every sentence has a random beam size of 1 to 8. Each sentence is decoded alone. Then all are decoded in random order at
 Poisson times, together with requests that are cancelled early. In int8 the ids and scores of all hypotheses must be the
-same. In fp32 only the ids of the best hypothesis are judged. For each difference there must be a tie of the two scores,
-or of a decision in the search. PyTorch checks the decisions. Otherwise the exit code is 1.
+same. In fp32 only the ids of the best hypothesis are judged. If they differ, there must be a tie of the two scores, or
+of a decision in the search. PyTorch checks the decisions. The exit code is 1 if a sentence fails its precision's rule.
 
     python -m benchmarks.same_answer --data newstest2013.tsv.xz tatoeba2020.tsv.xz
 """

@@ -5,7 +5,7 @@ difficult sentence. Prints microseconds per step and per row: the median of the 
 
 Options of guided searches are measured separately, because in a shared step their time delays all sentences of the
 step. `no_repeat_ngram_size` and `sampling` read full distributions. The runner gives a row the same distribution at
-every step. With it the hypotheses of a beam change rows at almost every step, but not at random.
+every step. In these cases the hypotheses of a beam change rows at almost every step, but not at random.
 
     python -m benchmarks.scheduler_overhead
 """

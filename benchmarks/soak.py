@@ -4,9 +4,10 @@ Clients send a random mix of requests: lines, paragraphs, beams, samples, alignm
 close some connections before the answer. At every interval the benchmark reads the private memory of the server and of
 each worker, by kind:
 
-- row caches
-- kernels: scratch memory of the native kernels, and their weights unless other processes share them. If a cache column
-  has MIN_DENSE_BYTES (`app/runtime/native_runner.py`) or more, also the cache rows after the first NUM_SPARSE_ROWS
+- row caches; if a cache column has MIN_DENSE_BYTES (`app/runtime/native_runner.py`) or more, only the first
+  NUM_SPARSE_ROWS rows of a cache
+- kernels: scratch memory of the native kernels, their weights unless other processes share them, and the other rows of
+  such a cache
 - copied: pages that a worker shared after the fork and has written since
 - allocator: other memory of the C allocator
 - files: pages of mapped files that no other process has in memory, written or not

@@ -149,8 +149,9 @@ def golden_cases(sources: Sequence[GoldenSource]) -> list[tuple[GoldenSource, in
     """The golden sentences with their beam sizes.
 
     If all are of one language pair, each has every size of BEAM_SIZES. If there are more pairs, each sentence has one
-    size, in turn, and a pair with an odd index begins with the other size. So two pairs take no longer at the server's
-    start than one pair. With all sizes, the check of two pairs would take a sixth of the start.
+    size, and the sentences of a pair have the two sizes in turn. A pair with an odd index begins with the second size.
+    So two pairs take no longer at the server's start than one pair. With all sizes, the check of two pairs would take a
+    sixth of the start.
     """
     if len({source.pair for source in sources}) == 1:
         return [(source, beam_size) for source in sources for beam_size in BEAM_SIZES]

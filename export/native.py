@@ -68,7 +68,8 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     - `slots`, `source_lengths` (rows,) int32: slot of each row's source in the cross-attention cache, and its length
     - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. If num_steps is above 1, every row continues
       with its best candidate up to the end token; num_candidates must then be 1, and wants_log_probabilities 0. With
-      beams, num_steps must be 1. Beams are no inputs of the graph: `transduce_set_decoder_args` sets them
+      beams, num_steps must be 1, even if the call takes several steps. Beams and the maximum number of their steps are
+      no inputs of the graph: `transduce_set_decoder_args` sets them
     - `self_cache` (2 * num_decoder_layers, num_rows, max_length, d_model), written in place: keys of layer 0, values of
       layer 0, keys of layer 1...
     - `self_state` (num_rows, num_decoder_layers, d_model) float32 instead of `self_cache` in a decoder of SSRUs, as in

@@ -79,8 +79,9 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
 def finish_writes(run: Path) -> None:
     """Finish or remove what killed processes of a run left in its folder. The caller has the run's lock.
 
-    A killed process may have replaced a checkpoint only by half: then the new checkpoint, which is complete, gets its
-    name. All other hidden folders of checkpoints and of the corpus are removed.
+    A process may have been killed between the two renames that replace a checkpoint (`write_folder`): then the new
+    checkpoint, which is complete, gets the checkpoint's name. All other hidden folders of checkpoints and of the corpus
+    are removed.
     """
     for old in run.glob(".step-*.old"):
         new, path = old.with_suffix(".tmp"), run / old.name[1:].partition(".")[0]

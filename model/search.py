@@ -104,9 +104,10 @@ def beam_search(
     """Translate one sentence. Returns at most beam_size hypotheses, best first.
 
     source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live hypotheses, by
-    summed log-probability. An end token among the first beam_size of them completes its hypothesis. The best beam_size
-    other continuations are live next. The search stops when beam_size hypotheses are complete, or at max_target_length
-    (at least 1) subwords. At that length, the live hypotheses that do not end are scored without an end token.
+    summed log-probability. An end token among the first beam_size of them completes its hypothesis, and any other end
+    token is dropped. The best beam_size continuations without an end token are live next. The search stops when
+    beam_size hypotheses are complete, or at max_target_length (at least 1) subwords. At that length, the live
+    hypotheses that do not end are scored without an end token.
     """
     model, start = _started(model)
     memory, num_counted_start = _memory_of(model, source), len(start) - 1

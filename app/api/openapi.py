@@ -79,7 +79,8 @@ def operation(
     example: an example of the body.
     query: example and meaning of each query parameter, by its name. The type of a parameter is the type of its example.
     meaning: a description of the response.
-    binary: for a body and a response that may be of the media type OCTETS: the header with the length of their JSON.
+    binary: the name of the header with the length of the JSON. With it, body and response may also have the media type
+        OCTETS.
     """
     status = more.get("status", 200)
     response = _response(more.get("meaning", "the response"), answer)

@@ -17,7 +17,7 @@ async def begin_spending(scope: Scope, usage: Usage, num_characters: int) -> Spe
 
     Raises QuotaExceeded, PayloadTooLarge, UsageUnavailable. The headers of the limits are added to the response, even
     to an error response, but not for UsageUnavailable. They show the counts when the response begins. If the work
-    fails, the spending has ended by then, so the counts that it gives back are not in the headers.
+    fails before that, the headers do not include the counts that the spending has given back.
     """
     caller = scope["state"]["caller"]
     with _reported(scope, usage, caller):

@@ -42,7 +42,7 @@ FEW_CANDIDATES = 40
 
 
 class CompletedHypothesis(NamedTuple):
-    """A hypothesis that has ended. The history has its subwords.
+    """A hypothesis that has ended. `BeamHistory` has its subwords.
 
     total: summed log-probability, the end token included if there is one. length: the number of steps before its end.
     rank: its index among the hypotheses that are live after these steps.
@@ -112,7 +112,7 @@ class BeamSearch:
 
     @property
     def last_plain_length(self) -> int:
-        """The number of leading steps that only rank continuations and count complete hypotheses.
+        """The length up to which the steps from now on only rank continuations and count complete hypotheses.
 
         The step after them may need a loop check or end the search at max_target_length. 0 if the stopping rule is not
         FIRST, or if fewer than beam_size hypotheses were live after a step.
@@ -248,9 +248,9 @@ def advance_beams(
 ) -> None:
     """Advance beams of one width over one vocabulary by one step.
 
-    rows: for each search, the rows of its live hypotheses. log_probabilities, ids: (num_rows, num_candidates), each row
-    descending: at least min(beam_size + 1, vocab_size) candidates, or only a forced subword. Sums are float64. Equal
-    sums are ordered by the live hypothesis, then by the candidate, better ones first.
+    rows: for each search, the rows of its live hypotheses. log_probabilities, ids: (num_rows, num_candidates), best
+    first in each row. A row has at least min(beam_size + 1, vocab_size) candidates, or only a forced subword. Sums are
+    float64. Equal sums are ordered by the live hypothesis, then by the candidate, better ones first.
     """
     k = min(searches[0].num_candidates, ids.shape[1])
     if sum(map(len, rows)) * k > FEW_CANDIDATES:

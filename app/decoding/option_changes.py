@@ -15,7 +15,7 @@ from app.decoding.validation import OFF, Bounds, check_options
 class OptionChanges:
     """The decoding options that a request sets.
 
-    The properties are some of the options for which no model has a default: their value is the request's, or off.
+    Each property is an option for which no model has a default. Its value is the request's, or off.
 
     values: pairs of an option's name, as in `DecodingOptions`, and its value. max_beam_size: the server's limit. If the
     request does not set beam_size, the beam_size that is chosen for it is at most max_beam_size.

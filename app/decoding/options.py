@@ -35,7 +35,8 @@ class EarlyStop(StrEnum):
 
     FIRST: as soon as ceil(beam_size * patience) hypotheses are complete.
     BOUND: as soon as no continuation of a live hypothesis can score better than the worst of the num_hypotheses to
-        return (Huang et al. 2017, section 3). Never worse than FIRST. With a length penalty it searches longer.
+        return (Huang et al. 2017, section 3). The results never score lower than those of FIRST, unless the loop guard
+        ends the search. With a length penalty it searches longer.
     """
 
     FIRST = "first"

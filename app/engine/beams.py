@@ -3,9 +3,9 @@
 A beam that is plain, or only records attention, can take several steps inside one call of the runner, as long as a step
 only ranks continuations. It is offloaded with all its rows, usually before its first step. It is reclaimed when it is
 done, and before each step that the search itself must take: the last step, a step before a check for loops, a step with
-too few continuations, and a step without scores. `app/runtime/beams.py` is the memory that both sides share.
-`native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and tests compare
-their answers.
+too few continuations, and a step with a NaN or an infinite best score. `app/runtime/beams.py` is the memory that both
+sides share. `native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and
+tests compare their answers.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def reclaim(sequence: Sequence, allocator: RowAllocator, *, is_done: bool) -> No
 def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], allocator: RowAllocator
 ) -> list[tuple[Sequence, int]]:
-    """Apply a forward's outcomes to its offloaded beams. Returns each done sequence, and its steps in the forward.
+    """Apply a forward's outcomes to its offloaded beams.
 
+    Returns each done sequence with the number of steps that it took in the forward.
     sequences: those whose beams the forward advanced; some may have ended meanwhile. outcomes: one for each sequence. A
     beam that is UNDECIDED is reclaimed, and its search must still take the forward's last step.
     """

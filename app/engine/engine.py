@@ -49,7 +49,7 @@ class _Pending:
     deadline: seconds of time.monotonic. tokens: the tokens that were passed on; None without an `on_tokens`.
     worker: the worker that has the sequence; None while the engine has no worker.
     placed_at: when the worker got the sequence, in seconds of time.monotonic.
-    joins: the joins so far. They are sent again if another worker gets the sequence.
+    joins: the `Join` messages so far. They are sent again if another worker gets the sequence.
     num_deaths: workers that died in a step that began after they got the sequence.
     """
 
@@ -73,7 +73,7 @@ class Engine:
         allowed, or when no worker is left or being started. It then takes no more work.
     restarts: how dead workers are replaced, from `end_warm_up` on; None if they cannot be replaced.
     first_worker: the first worker's number in the statistics. No other engine of the server uses the same numbers.
-    The attribute `recorder` records the sentences that have ended, while it is on. It is None at first.
+    The attribute `recorder`, None at first, gets the sentences that end while it is on.
     """
 
     def __init__(

@@ -62,10 +62,10 @@ class Outcomes:
         stats.num_failed += 1
 
     def fail_invalid(self, invalid: list[Sequence], num_decoded: int, stats: StepStats) -> None:
-        """Fail the sequences without scores after a call that decoded num_decoded sequences.
+        """Fail the sequences that `DecodingBatch.without_scores` returns for a call.
 
-        If no sequence has scores, the forward counts as failed. Raises EngineFailure after max_consecutive_failures
-        consecutive failed forwards.
+        num_decoded: the number of sequences that the call decoded. If all of them are invalid, the forward counts as
+        failed. Raises EngineFailure after max_consecutive_failures consecutive failed forwards.
         """
         for sequence in invalid:
             self._fail(sequence, EngineFailure("the model's scores are NaN or infinite"), stats)

@@ -56,7 +56,7 @@ class RowCopies:
 
 
 class _RowAssignment(NamedTuple):
-    """The rows of the hypotheses after a step (children), by those before it (parents). All numbers are indices.
+    """How hypotheses after a step (children) get the rows of those before it (parents). All numbers are their indices.
 
     parents: the parent of each child. inherited: the parent whose row each child takes; without meaning for a child in
         `spread`.

@@ -1,21 +1,22 @@
 """Decides which sequences run: their admission to cache rows, their end, and their retries after a failed forward.
 
-No preemption: a sequence reserves its beam's rows and its target length at admission, so it always finishes. The
-sequences that a step admits have at most max_encode_tokens source subwords together, except after a failed forward.
-This limits how long the running rows wait for the encoder.
+No preemption: at admission a sequence reserves the rows of its beam, each with room for its longest possible target,
+so it always finishes. The sequences that a step admits have at most max_encode_tokens source subwords together, except
+after a failed forward. This limits how long the running rows wait for the encoder.
 
-Rows for later callers. Of R rows, K are kept for callers that come later. A caller that holds rows gets more only
-if it then holds at most (R - K) / K times as many rows as stay free. So a single caller holds up to R - K rows. If K is
+Rows for later callers. Of R rows, K are kept for callers that come later. A caller that already holds rows gets more
+only if afterwards (rows that it holds) <= (R - K) / K * (free rows). So a single caller holds up to R - K rows. If K is
 a fifth of R, two callers hold up to about 4 R / 9 each, and a few rows stay free for the next caller. A caller that
 holds no rows may take any free ones. A caller at its limit is skipped. If the first sequence of a caller without rows
 does not fit, no other sequence is admitted before it, so narrow beams cannot starve a wide one. A sequence holds its
 rows for at most as many steps as its target is long, and not past its deadline.
 
-Bound on waiting, if no forward fails, no rows pause and no rows are kept for later callers. Let there be R rows, beams
-of at most B rows and targets of at most T subwords. Then at least floor(R / B) sequences (or all that wait) are
-admitted in every T + 1 steps. If the encoding budget allows fewer, at least one is admitted in each step. A sequence
-that is restarted counts its steps again. If at most W sequences are admitted before a sequence (`FairQueue` bounds W),
-then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+Bound on waiting. It holds if no forward fails, no rows pause (app/engine/caller_fairness.py) and no rows are kept for
+later callers. Let there be R rows, beams of at most B rows and targets of at most T subwords. Then at least
+floor(R / B) sequences (or all that wait) are admitted in every T + 1 steps. In a step where only the encoding budget
+stops the admission, at least one is admitted. If a sequence's search is restarted (`Sequence.restart_guarded`,
+`Sequence.restart_widened`), its steps are counted again from zero. If at most W sequences are admitted before a sequence
+(`FairQueue` bounds W), then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
 from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and
@@ -147,7 +148,7 @@ class Scheduler:
             else:
                 budget -= len(sequence.source_ids)
                 self._queue.pop(caller)
-                sequence.caller = caller  # whose turn it is, of the callers that wait for the sequence
+                sequence.caller = caller  # several callers may wait for the sequence: its rows count for the one whose turn it is
                 self._admit(sequence)
                 admitted.append(sequence)
         return admitted, expired

@@ -67,8 +67,8 @@ class Sequence:
     rows: cache row of each live hypothesis of `search`, in the order of the hypotheses; empty unless RUNNING.
     beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
         advanced and `rows` are in no order.
-    length: columns that the self-attention cache of each of its rows holds. For a plain greedy search, `GreedyRows` has
-        them, and `length` is set only when rows are moved.
+    length: the number of columns in the self-attention cache of each of its rows. For a plain greedy search,
+        `GreedyRows` has this number, and `length` is set only when rows are moved.
     ancestry: a tuple for the step that spread its beam and for each later step: the parent of each hypothesis.
     num_steps: decoder steps so far; those of a plain greedy search are added at its end.
     admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.

@@ -38,8 +38,8 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 class InlineMark(NamedTuple):
     """Markup: content[start:end] of a block. name: a closing mark closes an open mark with the same name.
 
-    named_end: for the end of a link whose text is also the name of the link's definition: an end with that name
-        (`][name]`). A translated block has it instead, if the text is translated. Empty for other marks.
+    named_end: for the closing mark of a link whose text is also the name of its definition (`[name]`): a closing mark
+        with that name (`][name]`). It replaces this mark if the translation changes the text. Empty for other marks.
     is_untouched: whether it begins an HTML element whose content is not translated.
     """
 

@@ -55,7 +55,8 @@ class BlockWriter:
 
     kind: the type of the token that opens the block, such as `paragraph_open` or, for a cell, `td_open`. An underlined
         heading has the kind `paragraph_open`.
-    has_block_start: the source begins as another kind of block does, so the translation's beginning is not escaped.
+    has_block_start: whether the source begins with characters that could begin a block other than running text. The
+        translation's beginning is then not escaped.
     spellings: the spellings of a character in the source, in order, if one of them is an escape or a reference.
     parser, environment: parse the translated block. A mark that spans lines holds its own line breaks.
     """
@@ -294,8 +295,8 @@ def _with_asterisks(piece: Piece[Markup]) -> Piece[Markup]:
 def _moved_out(pieces: Sequence[Piece[Markup]], kind: MarkKind) -> list[Piece[Markup]]:
     """Move punctuation out of emphasis if a letter or digit follows the emphasis.
 
-    If other markup is at the inner edge of the emphasis, a space is added after the emphasis instead.
-    pieces: in reverse order if `kind` is OPEN, so that the outside of a mark always follows it.
+    If markup other than emphasis is at the inner edge, a space is added outside of the emphasis instead.
+    pieces: in reverse order if `kind` is OPEN, so that the piece outside of the emphasis always follows its mark.
     """
     outer_end = 0 if kind is MarkKind.CLOSE else -1
     # The character outside of each piece, beyond neighbouring marks of emphasis.

@@ -114,8 +114,8 @@ class SharedBeam:
         """Copy the state to the arrays of a runner that does not use this memory. Arrays may be longer than needed.
 
         header: the numbers of the memory's header before START_ID. rows, tokens, sums: cache row, last subword and
-        summed log-probability of each live hypothesis. Before the first step every hypothesis has the start token, and
-        sums stay unchanged.
+        summed log-probability of each live hypothesis. Before the first step, `tokens` gets the start token for each
+        of the beam_size rows, and nothing is written to `sums`.
         """
         numbers, size = self._numbers, self.beam_size
         header[:START_ID] = numbers[:START_ID]

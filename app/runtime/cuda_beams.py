@@ -69,8 +69,8 @@ class BeamSteps:
     ) -> int:
         """Enqueue the steps of a call whose inputs are enqueued. Returns how many. Raises EngineFailure.
 
-        states: of the step's beams. bound: the binding of the call's shape. run_decoder: enqueues one step of the
-        decoder. Call `apply` after the next wait.
+        states: the states of the step's beams. bound: the binding of the call's shape. run_decoder: enqueues one step
+        of the decoder. Call `apply` after the next wait.
         """
         limits, num_entries = self._limits, sum(beam.beam_size for beam in step.beams)
         (beams,) = self._cuda.upload(states.view(np.uint8))

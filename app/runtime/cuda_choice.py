@@ -90,9 +90,10 @@ def choose_switches(
 ) -> tuple[Switch, ...]:
     """Measure each switch together with those chosen before it, and let the runner use the chosen ones.
 
-    runner: has a decoder without switches. load_decoder: loads the decoder with these switches. clock: in seconds.
-    Returns the chosen switches. A switch with which steps fail, or have other results, is not chosen. Raises
-    EngineFailure if steps fail without any switch, and the errors of `load_decoder`.
+    runner: has a decoder without switches. load_decoder: loads the decoder with given switches. clock: in seconds.
+    Returns the chosen switches. A switch is not chosen if steps fail with it, or if its log-probabilities differ by
+    more than MAX_DIFFERENCE from those without switches. Raises EngineFailure if steps fail without any switch, and the
+    errors of `load_decoder`.
     """
     limits = runner.limits
     runner.encode([_source(row, limits) for row in range(limits.num_rows)], range(limits.num_rows))

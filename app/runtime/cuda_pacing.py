@@ -1,7 +1,7 @@
 """Decides how many steps of one call are enqueued on a GPU, and when the host waits for an earlier one.
 
-A call may take `StopCondition.steps_after_end` steps after the first step in which a row ends. If that covers all its
-steps, and the call has no wake flag, nothing can end the call early: the host enqueues all its steps at once. In any
+A call may take `StopCondition.steps_after_end` steps after the first step in which a row ends. If the call has at most
+steps_after_end + 1 steps and no wake flag, nothing can end it early: the host enqueues all its steps at once. In any
 other call the host keeps at most MAX_AHEAD steps enqueued. Before it enqueues another step, it waits for the end of an
 earlier one. So the host reads in time which rows have ended, and the GPU has the next step before the present step
 ends. If a call must end with the step in which a row ends (`steps_after_end` is 0), the host keeps only one step
@@ -27,7 +27,7 @@ RUNNING = -1
 class Pacing:
     """Paces the steps of calls, one call at a time.
 
-    A row may stand for a beam.
+    In a call with beams, a beam takes the place of a row here.
 
     ended_at: (num_rows,) host memory in which kernels write the step in which a row ends. RUNNING until then.
     must_end: (1,) host memory in which kernels write 1 if the call should end. The call may still take further steps.

@@ -41,7 +41,7 @@ class StopCondition(NamedTuple):
 
     steps_after_end: maximum number of steps after the earliest step in which a row ends or a beam is done. Steps that
         other threads have begun by then are taken, too. If the thread pool is busy with another model, the first rows
-        may take all steps before a later row ends.
+        may take all steps before a later row ends, and the call then takes all steps.
     wake_flag: read between steps. Once it is set, no further step is begun. None for no flag.
     min_steps: steps before the flag is read for the first time; 0 counts as 1.
     """

@@ -130,9 +130,9 @@ class WordAlignment:
     def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
         """Return the run of words within first..last-1 that is aligned to source[start:end].
 
-        Returns its first word, the word after its last, and its score, the sum of (share - 1/2) over its words. A word
-        without alignment counts 0. The run has at least one word and the greatest score. Raises ValueError if first >=
-        last.
+        Returns its first word, the word after its last, and its score, the sum of (`share` - 1/2) over its words. A
+        word without alignment counts 0. The run has at least one word and the greatest score. Raises ValueError if
+        first >= last.
         """
         gains = (self.share(start, end) - self.known / 2)[first:last]
         sums = np.concatenate(([0.0], np.cumsum(gains)))

@@ -165,8 +165,8 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
       a letter or digit, as in `price<sup>1</sup>`, it also stands for the elements that enclose just this part. If a
       tag separates the part from a word after it, as in `<b>3</b>words`, the text has a space before the word, because
       models do not translate a word that follows a placeholder directly.
-    - With `restored`, a placeholder stands for that markup and for the tags inside the part. The tags before the first
-      closing tag precede the markup, and the other tags follow it.
+    - With `restored`, a placeholder stands for `restored` and for the tags inside the part. The tags before the first
+      closing tag precede `restored`, and the other tags follow it.
     """
     if not replacements:
         return block

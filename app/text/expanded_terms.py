@@ -33,8 +33,8 @@ def find_expandable_terms(
     """Return the terms that can be words in the model's input, by placeholder.
 
     They have no tag inside, and no digit in term or replacement, and their placeholders stand for no tags. block: the
-    block before protection. hits: those in `block`. protected_hits: those that are protected, with spans in the
-    document.
+    block before protection. hits: all terms in `block`. protected_hits: the terms that overlap no protected span and
+    no formula, with spans in the document.
     """
     by_start = {hit.span.start: hit for hit in protected_hits}
     terms: dict[str, ExpandedTerm] = {}

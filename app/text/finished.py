@@ -225,8 +225,8 @@ def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
 def _with_unread(block: Block, segment: SourceSegment, shown: Sequence[str]) -> Sequence[str]:
     """Return the spellings of the characters of `segment.source`, each followed by what was dropped after it.
 
-    `app.text.model_input` drops invisible characters and spaces. Dropped spaces after a tag are left out, because the
-    tag has them. A run of ASCII white space stays one space.
+    `app.text.model_input` drops invisible characters and spaces. Dropped spaces after a tag are left out, because
+    `_tags_in_source` adds them to the tag. A run of ASCII white space stays one space.
     """
     if isinstance(segment.positions, range):  # `segment.source` lacks no character of the document.
         return shown

@@ -186,8 +186,8 @@ class Glossary:
         """Return the longest term that begins with each word.
 
         Of terms with equally many words, one with capitals wins, else the one with the most characters, else the first.
-        It reads the words from the last to the first, in linear time. At each word, at most MAX_CHOICES runs are
-        followed further, the longest ones. Where there are more, a term may be missed.
+        It reads the words from the last to the first, in linear time. At each word, at most MAX_CHOICES runs (`_Run`)
+        are followed further, the longest ones. Where there are more, a term may be missed.
         """
         matches: list[_Match | None] = []
         runs: list[_Run] = []  # the longest ones first

@@ -1,8 +1,8 @@
 """What a model reads in place of no-break spaces and soft hyphens, and which spaces its translation gets.
 
-The training data has plain spaces only, and no character of INVISIBLE (`model/text_cleaning.py`). So the model reads a
-plain space where the text has a no-break or other wide space between two visible characters, alone or with one plain
-space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
+The training data has plain spaces only, and no character of INVISIBLE (`model/text_cleaning.py`). So the model reads
+one plain space where the text has, between two visible characters, a no-break or other wide space, alone or beside one
+plain space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
 layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
 If two words, or a word and a punctuation mark, are neighbours both in the text and in the translation, the translation

@@ -7,8 +7,8 @@ is unchanged if one reading agrees. The parts of dates, times and versions (`202
 month of a date and its name (`2024-05-01`, `1 May 2024`), `3 pm` and 15.
 
 `万`, `億`, `만` and the like multiply the number before them (`150万`). A number right after them is added (`1万2345`).
-The other side may have a word for this (`1.5 million`). So if one of two numbers is multiplied, only their digits
-before the last zeros are compared.
+The other side may have a word for this (`1.5 million`). So if one of two numbers is multiplied, only their digits are
+compared, without decimal marks and without zeros at both ends.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Number:
     is_multiplied: bool = False
 
     def agrees(self, other: _Number) -> bool:
-        """Whether the numbers share a reading or, if one is multiplied, the digits before the last zeros."""
+        """Whether the numbers share a reading or, if one is multiplied, the digits without zeros at both ends."""
         return not self.readings.isdisjoint(other.readings) or (
             (self.is_multiplied or other.is_multiplied)
             and not self._significant_digits.isdisjoint(other._significant_digits)
@@ -309,8 +309,8 @@ def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Nu
 def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
     """Return the numbers with a part that no number of the other side has. Each part matches only once.
 
-    months: the months that the other side names, as numbers. If all numbers have one part, all are returned, because
-    they were compared before, and because the name of a month, such as `May`, must not match a quantity.
+    months: the months that the other side names, as numbers. If no number of either side has several parts, all are
+    returned: `_unmatched` has compared them, and the name of a month, such as `May`, must not match a quantity.
     """
     unmatched = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))

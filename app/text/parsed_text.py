@@ -362,7 +362,8 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
     """Return the indices of a segment's tags.
 
     These are the tags inside it, and both tags of each element that lies within it and does not contain all its words.
-    Tags around the whole segment are left out. Another tag at its edges is included only if it is between two of these.
+    Tags around the whole segment are left out. Any other tag at its edges is included only if it is between two that
+    are included.
     """
     if not tags:
         return range(0)

@@ -21,8 +21,8 @@ _CLOSING_CATEGORIES = frozenset({"Pe", "Pf"})
 def kept_positions(source: str, text: str) -> list[int] | None:
     """Return the indices of the characters of a translation that are kept; None for all.
 
-    Repeated spaces, spaces before a full stop or comma, and spaces at both ends are dropped. Each kind of space is kept
-    if the source has it.
+    Spaces are dropped if they are repeated, before a full stop or comma, at the start, or at the end. Spaces of one of
+    these four kinds are kept if the source has that kind.
     """
     patterns = [each for each in (_DOUBLED, _BEFORE_MARK) if each.search(text) and not each.search(source)]
     start = len(text) - len(text.lstrip(" ")) if not source.startswith(" ") else 0

@@ -62,10 +62,10 @@ def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
 
 
 def _composed_lengths(text: str) -> list[int]:
-    """Return for each position in `text` how many characters the text before it composes to.
+    """Return for each position in `text` the number of characters to which the text before the position composes.
 
-    A longer text can compose to fewer characters, because a mark can change how the marks before it compose. A length
-    is therefore at most any later length, so that the list is in order. At a position after the first
+    A longer text can compose to fewer characters, because a mark can change how the marks before it compose. So a
+    length above a later one is lowered to it, and the list is in order. At a position after the first
     MAX_CLUSTER_LENGTH characters of a cluster, the length is approximate: it is that of the whole cluster. The time is
     linear.
     """

@@ -191,7 +191,7 @@ class _Placer:
         return None if best is None else (best[1], best[2])
 
     def _gap(self, element: _Element, first: int, last: int) -> int:
-        """Return the gap for a point, or for an element without words.
+        """Return the gap between target words for a point, or for an element without words.
 
         It is next to the translation of the word that the point touches in the source. If the point touches no word, or
         the alignment does not show that word's translation, the gap separates the translation of the words before the

@@ -38,8 +38,8 @@ def has_word(text: str) -> bool:
 def is_word_border(before: str, after: str, name: str) -> bool:
     """Whether a word ends between two elements of this name. before, after: the text with its character references.
 
-    The marks at the end of the first text and at the start of the second are removed. A word then ends if a letter or
-    digit is before the border and another is after it, except
+    Marks such as punctuation, brackets and currency signs are removed at the end of the first text and at the start of
+    the second. A word then ends if a letter or digit is before the border and another is after it, except
 
     - before a lower-case letter;
     - before a digit, if the character before is a digit, the word before is in capitals, or the first text had marks;

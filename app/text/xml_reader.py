@@ -29,7 +29,7 @@ class XmlRules:
 
     ignored: elements whose content is not translated. splitting: elements that are always boundaries. not_splitting:
     elements that are never boundaries. is_outlined: whether other elements are boundaries if their parents directly
-    contain no text.
+    contain no text; if False, they are always inline.
     """
 
     ignored: frozenset[str] = frozenset()

@@ -50,8 +50,8 @@ class SubmitterStats(CacheStats):
     """Counts of the cache and of coalescing.
 
     num_coalesced: sentences that joined an equal sentence in flight. num_in_flight: sentences in the engine that a
-    subscriber waits for. Equal sentences that are coalesced count once. Sentences that are neither cached nor coalesced
-    do not count.
+    subscriber waits for. Equal sentences that are coalesced count once. Sentences that are sampled without a seed of
+    the caller do not count. No sentence counts if the settings turn off both the cache and coalescing.
     """
 
     num_coalesced: int = 0

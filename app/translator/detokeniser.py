@@ -283,8 +283,8 @@ def segment_of(
 def score_of(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
     """Return the score of a segment: the engine's, if the segment was decoded as one part.
 
-    For several parts it is the sum of their log-probabilities, divided by the length penalty of all their tokens. It
-    has no coverage penalty then.
+    For several parts it is the sum of their log-probabilities, divided by the length penalty of all their tokens,
+    without a coverage penalty.
     """
     if len(hypotheses) == 1:
         return hypotheses[0].score

@@ -93,9 +93,9 @@ class Languages:
         """Return the language of a text's prose and the pair that translates it.
 
         field: the text's name in the request. Raises UnsupportedLanguages for a text that is certainly in a language
-        that is not translated into the target. A text is not certainly in such a language if the detector does not know
-        one of the sources of the target. If the target has no source, this error is also raised for a text that is
-        probably in another language.
+        that is not translated into the target. If the detector does not know one of the sources of the target,
+        no text is certainly in such a language. If the target has no source, this error is also raised for a text that
+        is probably in another language.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)

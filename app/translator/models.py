@@ -69,7 +69,7 @@ class Models:
     ) -> None:
         """served: at least one model, each with a different name. detector: None if no language is detected.
 
-        The detector of a model that a reload has kept may be an older one, for other languages.
+        A model that a reload has kept may have an older detector, for other languages.
         pivots: languages through which pairs without a model are translated, in order of preference.
         """
         self._by_name = {model.name: model for model in served}

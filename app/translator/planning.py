@@ -122,7 +122,7 @@ class Planner:
     def plan(self, request: TranslationRequest, whole: TranslationRequest | None = None) -> RequestPlan:
         """Parse, split and tokenise the texts of a request.
 
-        whole: the request whose samples and tokens count towards the limits; None for `request`.
+        whole: the caller's request, whose samples and token lists count towards the limits; None if it is `request`.
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML, a
         glossary that is unknown or for other languages, forced or suppressed text that `SubwordEncoder.encode_forced`
         refuses, too much suppressed text).
@@ -299,8 +299,8 @@ class Planner:
     ) -> tuple[ParsedText, ResolvedLanguage]:
         """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages.
 
-        The endings of a glossary's terms depend on the source language. So a text whose language is detected is parsed
-        again with the glossary.
+        The endings of a glossary's terms depend on the source language. So if the language is detected, the text
+        is first parsed without the glossary, and then again with it.
         """
         parsed_text = parse_source(request, index, None if request.source is None else glossary)
         options = parsed_text.options

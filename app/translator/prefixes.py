@@ -15,9 +15,9 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
-    """Return the prefix with the source's verbatim spans, each at most once, in the place of their contents.
+    """Return the prefix, in which each verbatim span of the source replaces its own contents, at most once.
 
-    The contents are what the translation has in the place of a span, without markup: a variable, a URL, a term. Two
+    The contents of a span are what the translation has in its place, without markup: a variable, a URL, a term. Two
     spans side by side would be one to the tokenizer, so a space separates them. No-break and other wide spaces become
     plain ones if they are exactly those that the translation gets from the source (`app.text.model_input`).
     encoded: the part's source.

@@ -77,7 +77,7 @@ class TranslationRequest(NamedTuple):
         translator sets suppress_sequences and target_prefix from `suppress` and `target_prefixes`.
     extra_target_length: how many subwords more than its source a translation may have. If None, only
         options.max_target_length limits it.
-    suppress: words and phrases that the model does not write, in the subwords that they are usually split into.
+    suppress: words and phrases. The model does not write the run of subwords that each is usually split into.
     target_prefixes: forced beginning of the translation of each text's first sentence, in plain text, "" for none; an
         empty tuple if no text has one.
     token_scores: whether tokens are returned. options.num_alternatives and options.alignment return them too.

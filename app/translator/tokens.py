@@ -51,8 +51,8 @@ class TokenBuilder:
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the segment's translation, or the translation to score. offsets: in `text`, one for each subword. Even
-        without an end token, empty offsets at the end of the hypothesis follow.
+        text: the segment's translation, or the translation to score. offsets: in `text`, one pair for each subword,
+        and an empty pair for the end of the hypothesis, even if it has no end token.
         """
         tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):

@@ -57,7 +57,7 @@ export class Target {
     if (document.activeElement !== this.box) this.box.removeAttribute("tabindex");
   }
 
-  /** Focus the last word that begins at an offset or before it; without one, the first word. options: of `focus()`. */
+  /** Focus the last word that begins at an offset or before it; without one, the first word. options: for `HTMLElement.focus()`. */
   focus(start, options = {}) {
     const words = [...this.words];
     const [, word] = words.findLast(([begin]) => begin <= start) ?? words[0] ?? [];
@@ -111,13 +111,13 @@ export class Target {
     return letter ? RIGHT_TO_LEFT.test(letter) : getComputedStyle(this.box).direction === "rtl";
   }
 
-  /** Focus a word and make it the only one that the Tab key reaches. options: of `focus()`. */
+  /** Focus a word and make it the only one that the Tab key reaches. options: for `HTMLElement.focus()`. */
   #enter(word, options = {}) {
     for (const other of this.words.values()) other.tabIndex = other === word ? 0 : -1;
     word.focus(options);
   }
 
-  /** Whether the box contains the focus. Note the offset of the word that has it. */
+  /** Remember the offset of the word that has the focus, if one has it. Returns whether the box contains the focus. */
   #noteFocus() {
     const focused = document.activeElement;
     this.focusedAt = startOf(focused) ?? this.focusedAt;

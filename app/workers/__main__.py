@@ -78,7 +78,7 @@ def prepare(spec_json: bytes) -> Callable[[int], Runner]:
 
 def load_shared(spec: ModelSpec) -> Runner:
     """Load the model that all workers share. Raises BundleError and SettingsError."""
-    if spec.load_yields:
+    if spec.loads_at_low_priority:
         return in_slow_thread(lambda: spec.load(starts_threads=False))
     return spec.load(starts_threads=False)
 

@@ -19,7 +19,7 @@ class ModelSpec:
 
     num_threads: threads of all workers together. log_level: the server's log level.
     has_shortlist: whether native kernels load the bundle's shortlist.
-    load_yields: whether a fork server's loading lets the workers of other models go first.
+    loads_at_low_priority: whether a fork server loads the model in a thread of a low priority, because other models serve.
     """
 
     folder: str
@@ -32,7 +32,7 @@ class ModelSpec:
     num_workers: int
     log_level: str
     has_shortlist: bool = False
-    load_yields: bool = False
+    loads_at_low_priority: bool = False
 
     @property
     def is_native(self) -> bool:

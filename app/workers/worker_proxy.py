@@ -72,7 +72,7 @@ class WorkerProxy:
         """Wait until the worker has loaded its model.
 
         Raises BundleError and SettingsError as loading does, and WorkerEnded when the process ends meanwhile. For a
-        `successor`, also TimeoutError after LOAD_TIMEOUT_S without a message.
+        worker from `successor`, also raises TimeoutError after LOAD_TIMEOUT_S without a message.
         """
         message = self._next_message()
         if isinstance(message, messages.WorkerStarted):

@@ -151,7 +151,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         args.case_budget,
         is_quick=args.quick,
     )
-    machine = measure_machine(options.num_threads, BUFFER_SIZES_MIB)
+    machine = measure_machine(options.num_threads, BUFFER_SIZES_MIB, is_quick=options.is_quick)
     print_progress(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {
         "plan": asdict(options),

@@ -73,9 +73,10 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
 def where_time_goes(row: dict[str, Any], profiled: ProfiledTimes, num_threads: int) -> dict[str, Any]:
     """Milliseconds per group of sentences by category, the time of a step, and three shares.
 
-    Native kernels count their own time in the measured run. For a graph without native kernels, the times come from the
-    profiled run. Both are scaled down if they exceed the measured run's time inside ONNX Runtime. The rest of the time
-    inside ONNX Runtime is "between operators". All time outside is "Python and binding".
+    Native kernels count their own time in the measured run. For a graph without native kernels, the kernels' times come
+    from the profiled run. A graph's kernel times are scaled down if their sum exceeds the measured run's time inside
+    ONNX Runtime. The rest of the time inside ONNX Runtime is "between operators". All time outside is "Python and
+    binding".
 
     python_share: Python's share of the whole time. step_python_share: of the time of the decoder steps, the share that
     is spent outside the decoder's graph. idle_share: the share of the threads' time in which they use no processor.

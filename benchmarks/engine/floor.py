@@ -25,8 +25,8 @@ WEIGHT_BYTES: dict[Precision, int] = {"int8": 1, "fp16": 2, "fp32": 4}
 CACHE_BYTES = {"float32": 4, "float16": 2, "int8": 1}
 # Rows, inputs and outputs of the measured matrix product.
 PRODUCT = (512, 2048, 2048)
-# Seconds of each measurement.
-MEASURING_S = 0.4
+# Seconds of each measurement, and of each in a quick run.
+MEASURING_S, QUICK_MEASURING_S = 0.4, 0.05
 # Bytes that one reading covers. With fewer bytes, the start of the threads would distort the bandwidth.
 READ_BYTES = 1 << 28
 
@@ -59,16 +59,17 @@ class Floor:
     seconds: float
 
 
-def measure_machine(num_threads: int, sizes_mib: tuple[int, ...]) -> Machine:
+def measure_machine(num_threads: int, sizes_mib: tuple[int, ...], *, is_quick: bool) -> Machine:
     """Measure the machine in a few seconds. sizes_mib: buffer sizes in MiB."""
+    measuring_s = QUICK_MEASURING_S if is_quick else MEASURING_S
     return Machine(
         num_threads,
-        {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mib},
-        {precision: _products_per_s(precision, num_threads) for precision in ("int8", "fp32")},
+        {str(size): _bytes_per_s(size * 2**20, num_threads, measuring_s) for size in sizes_mib},
+        {precision: _products_per_s(precision, num_threads, measuring_s) for precision in ("int8", "fp32")},
     )
 
 
-def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
+def _bytes_per_s(num_bytes: int, num_threads: int, measuring_s: float) -> float:
     """The best bandwidth of several reads. Each thread computes the maximum of its part, without Python's lock."""
     # Write the buffer first. Pages that were never written all map to one page, which would stay in the L1 cache.
     parts = [np.ones(num_bytes // num_threads // 8, np.int64) for _ in range(num_threads)]
@@ -80,7 +81,7 @@ def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
 
     best = 0.0
     with ThreadPoolExecutor(num_threads) as executor:
-        until = time.perf_counter() + MEASURING_S
+        until = time.perf_counter() + measuring_s
         while time.perf_counter() < until:
             started_at = time.perf_counter()
             list(executor.map(read, parts))
@@ -88,7 +89,7 @@ def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
     return best
 
 
-def _products_per_s(precision: str, num_threads: int) -> float:
+def _products_per_s(precision: str, num_threads: int, measuring_s: float) -> float:
     """The best rate of several products by ONNX Runtime's kernel, which packs the constant weights."""
     rows, inputs, outputs = PRODUCT
     rng = np.random.default_rng(0)
@@ -129,7 +130,7 @@ def _products_per_s(precision: str, num_threads: int) -> float:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     best = 0.0
-    until = time.perf_counter() + MEASURING_S
+    until = time.perf_counter() + measuring_s
     while time.perf_counter() < until:
         started_at = time.perf_counter()
         session.run(None, {"x": x})

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=30.0,
         metavar="S",
-        help="duration of the part memory (default: 30; with --quick always 2)",
+        help="duration of the part memory (default: 30; with --quick always 0.5)",
     )
     add(
         "--golden-min-share",
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             data=args.data,
             work=args.work or Path(folder),
             is_quick=args.quick,
-            memory_s=2.0 if args.quick else args.memory_s,
+            memory_s=0.5 if args.quick else args.memory_s,
             golden_min_share=args.golden_min_share,
         )
         if args.one:

@@ -162,8 +162,8 @@ def load(
 ) -> Runner:
     """Load the fp16 variant on the device, as the server does.
 
-    has_graphs: False turns CUDA graphs off on a GPU. switches: the ways to compute steps without CUDA graphs. With CUDA
-    graphs, the runner chooses the switches itself.
+    has_graphs: False turns CUDA graphs off on a GPU. switches: the ways to compute steps (`app.runtime.cuda_choice`)
+    without CUDA graphs. With CUDA graphs, this argument has no effect, and the runner itself chooses the switches.
     """
     if options.device == "cpu" or has_graphs:
         return load_runner(

@@ -37,8 +37,8 @@ SMALL_ROWS = {"max_beam_size": "4", "max_num_hypotheses": "4"}
 class RowsModel:
     """The model answers/s = n / (a + b n) for n rows. worst: the largest relative error of the fit.
 
-    a, b: seconds. a comes from a step's constant time, and b from its time for each row. Both are multiplied by the
-    number of rows and the number of steps of an answer.
+    a, b: a step's constant time and its time for each row, in seconds. Both are multiplied by the number of rows that
+    an answer takes and by the number of its steps.
     """
 
     a: float

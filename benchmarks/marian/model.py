@@ -227,9 +227,9 @@ def quantise(
 ) -> None:
     """Find the scales of activations on the sources in `calibrate.txt`, and convert `model.npz` to int8.
 
-    folder: has both of these files. files: the int8 weights are written, and the vocabulary is read. Also runs a script
-    of Marian's sources, which lie beside the folder of the programs. environment: changes of the environment. Raises
-    MarianError.
+    folder: has `calibrate.txt` and `model.npz`. files: the function writes the int8 weights to `files.weights`, and
+    reads `files.vocabulary`. It also runs a script of Marian's sources, which lie beside the folder of the programs.
+    environment: changes of the environment. Raises MarianError.
     """
     programs = files.programs
     arguments = {

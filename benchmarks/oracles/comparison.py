@@ -38,10 +38,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison. num_same: the number of sentences with equal subwords in both answers.
+    """Transduce's answers compared with another engine's. num_same: sentences with equal subwords in both answers.
 
     score_error: the largest difference between the other engine's score and PyTorch's teacher-forced score of the same
-    answer, over answers below the length limit. None if the engine returns no scores.
+    answer, over answers below the length limit. None if the engine returns no scores, or no answer is below the limit.
     """
 
     num_sentences: int

@@ -22,8 +22,9 @@ OTHER_SCORE_TOLERANCE = 5e-2
 def has_passed(result: Mapping[str, Any]) -> bool:
     """Whether all scores are right, enough answers are equal in each comparison, and all differences are explained.
 
-    False if no score could be compared, because all answers are at the length limit.
-    result: its `own_scores` compare Transduce's scores with teacher-forced scores, by PyTorch and by Transduce.
+    False if no score of Transduce could be compared, because all of its answers are at the length limit.
+    result: its `own_scores` have the errors of the search's scores against teacher-forced scores of the same answers.
+    PyTorch and Transduce itself compute teacher-forced scores.
     """
     rows, own_scores = result["comparisons"], result["own_scores"]
     other_errors = [row["score_error"] for row in rows if row["score_error"] is not None]

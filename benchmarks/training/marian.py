@@ -33,7 +33,7 @@ from benchmarks.training.encoded import (
     Encoded,
     padded,
 )
-from benchmarks.training.measure import Stopwatch, subject_arguments
+from benchmarks.training.measure import Stopwatch, trainer_arguments
 
 IGNORED = -100  # the label of padding in Hugging Face's losses
 
@@ -67,7 +67,7 @@ class TimeLimitCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
 def main() -> None:
     """Measure."""
-    args = subject_arguments()
+    args = trainer_arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     encoded = Encoded.load(args.data)
@@ -103,7 +103,7 @@ def main() -> None:
             "labels": torch.from_numpy(padded(labels, IGNORED)),
         }
 
-    def batch_sizes() -> Iterator[int]:
+    def target_counts() -> Iterator[int]:
         number = 0
         while True:
             yield counts[number]
@@ -128,7 +128,7 @@ def main() -> None:
             options,
             data_collator=collate,
             train_dataset=PairDataset(encoded),
-            callbacks=[TimeLimitCallback(batch_sizes(), watch)],
+            callbacks=[TimeLimitCallback(target_counts(), watch)],
         )
         trainer.train()
     watch.print()

@@ -11,7 +11,7 @@ from pathlib import Path
 WARM_UP_UPDATES = 4
 
 
-def subject_arguments() -> argparse.Namespace:
+def trainer_arguments() -> argparse.Namespace:
     """Parse the options of a trainer: --data FILE.npz --seconds S --threads N --precision fp32|bf16."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--data", type=Path, required=True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.training.encoded import Encoded
-from benchmarks.training.measure import run, subject_arguments
+from benchmarks.training.measure import run, trainer_arguments
 from model.batches import Batches, Position
 from model.config import preset
 from model.corpus import Corpus
@@ -21,7 +21,7 @@ BATCH_TOKENS = 4096
 
 def main() -> None:
     """Measure."""
-    args = subject_arguments()
+    args = trainer_arguments()
     set_num_threads(args.threads)
     torch.manual_seed(1)
     encoded = Encoded.load(args.data)

@@ -21,7 +21,7 @@ from benchmarks.training.encoded import (
     Encoded,
     random_batches,
 )
-from benchmarks.training.measure import run, subject_arguments
+from benchmarks.training.measure import run, trainer_arguments
 
 
 class PlainModel(nn.Module):
@@ -69,7 +69,7 @@ class PlainModel(nn.Module):
 
 def main() -> None:
     """Measure."""
-    args = subject_arguments()
+    args = trainer_arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     encoded = Encoded.load(args.data)

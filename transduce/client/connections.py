@@ -107,7 +107,7 @@ class Connections(Generic[Http]):
 
 @asynccontextmanager
 async def own_task(work: Callable[[], Awaitable[Result]]) -> AsyncIterator[asyncio.Task[Result]]:
-    """A task that does the work, and is cancelled where the scope ends.
+    """Yield a task that awaits `work()`. The end of the `with` block cancels the task if it still runs.
 
     If asyncio cancels a task that waits for a connection, httpcore loses that connection (httpcore's issues 830 and
     1093). httpcore handles only anyio's cancellation, so this function cancels the task through anyio.

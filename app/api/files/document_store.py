@@ -1,9 +1,10 @@
 """Stores translated documents on disk until they expire, within limits on their number and bytes.
 
-If a limit is reached, a new document takes the place of the oldest finished documents of callers that hold more than
-its caller would hold with it. If that makes too little room, none is dropped and the new one is refused. The folder of
-the documents is temporary, and no other user may read it. The server removes it when it ends. If the server is killed,
-the next server removes the folder. Every method is called on the event loop; threads read and write the bytes.
+A new document that would exceed a limit takes the place of finished documents: the oldest ones of the callers that
+hold more than the new document's caller would then hold. If that makes too little room, no document is dropped and the
+new one is refused. The folder of the documents is temporary, and no other user may read it. The server removes it when
+it ends. If the server is killed, the next server removes the folder. Every method is called on the event loop; threads
+read and write the bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class DocumentLimits:
     max_kept_bytes: the maximum size of all documents together.
     ttl_s: seconds for which a document is stored.
     timeout_s: the time limit of one document, in seconds from its upload. If no request waits for the result, there are
-        two limits of `timeout_s`: for the reading from the upload, and for the translation from the document's turn.
+        two limits of `timeout_s`: the reading's begins at the upload, the translation's at the document's turn.
     worker: the limits of the processes that parse files.
     num_workers: the maximum number of file workers, and of documents that are translated at once.
     """
@@ -256,11 +257,11 @@ def _drop(
     limit: int,
     size_of: Callable[[StoredDocument], int],
 ) -> bool:
-    """Remove finished documents from `files` until this caller may have `amount` more; False if that is impossible.
+    """Remove finished documents from `files` until there is room for `amount` more; False if that is impossible.
 
-    limit: the maximum sum of the sizes of all documents. A caller loses documents only if some of its documents are
-    finished and it holds more than this caller would hold. Each time, the caller of these that holds the most loses its
-    oldest finished document.
+    share: the caller that wants to add `amount`. limit: the maximum sum of the sizes of all documents. A caller can
+    lose a document only if it has a finished one and holds more than `share` would hold with `amount` more. Each time,
+    the one of these callers that holds the most loses its oldest finished document.
     """
     held = _held(files, size_of)
     finished: dict[str, deque[StoredDocument]] = {}

@@ -4,10 +4,9 @@ A request must arrive completely within `read_timeout_s` of its first byte. The 
 `read_timeout_s` after the connection is made. Otherwise the server closes the connection. This stops clients that send
 nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
 idle connection between requests. The server closes an idle connection only to make room for another one, after the
-keep-alive time, or when it shuts down. For a client that does not read, the server buffers at most 64 KiB of
-earlier responses or of earlier parts of a stream, the part of a response that is being sent, and with pipelined
-requests the response to the next one. If these buffers are full and the client reads nothing for `stall_s`, the
-connection is cut off.
+keep-alive time, or when it shuts down. For a client that does not read, the server buffers only this: at most 64 KiB of
+earlier responses or of earlier parts of a stream; the part of a response that is being sent; the response to the next
+pipelined request. If these buffers are full and the client reads nothing for `stall_s`, the connection is cut off.
 
 An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
 second parser then reads the same header without the offer, and after it the body.

@@ -74,7 +74,7 @@ def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> t
     """The served pair of a new glossary, by a body's codes. Raises InvalidRequest.
 
     The glossary is for all pairs of these languages, whatever their regions and scripts. If the codes match none of
-    these pairs, or several, the first of these pairs is returned.
+    these pairs, or several, the result is the first of these pairs in alphabetical order.
     """
     pair = served_pair(source, target, pairs)
     if pair in pairs:
