@@ -101,12 +101,15 @@ def run_pytest(folder: Path, *options: str) -> str:
             "pytest",
             "-p",
             "no:cacheprovider",
+            "-p",
+            "xdist",
             "--import-mode=importlib",
             *options,
             str(folder),
         ],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # Without this, pytest would import the other installed plugins.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         check=False,
         capture_output=True,
         text=True,
@@ -116,9 +119,9 @@ def run_pytest(folder: Path, *options: str) -> str:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_run_ends_with_the_count(tmp_path: Path, num_workers: int) -> None:
-    """With two workers, the tests run in other processes than the one that counts them."""
+    """With a worker, the tests run in another process than the one that counts them."""
     lines = run_pytest(tmp_path, "-n", str(num_workers)).splitlines()
     assert (
         "tests that ran: 0 gpu, 0 gpu_stub, 0 browser, 0 ray, 0 load, 1 training (1 skipped), 1 server, 0 native, "

@@ -114,13 +114,13 @@ def test_the_default_number_of_rows_depends_on_the_device(tiny: Path, device: De
         assert (limits.num_rows, limits.num_kept_rows) == (expected + 2, 2)
 
 
-@pytest.mark.parametrize(("model_memory", "load_yields"), [(None, False), (10**9, True)])
+@pytest.mark.parametrize(("model_memory", "loads_at_low_priority"), [(None, False), (10**9, True)])
 def test_with_a_memory_budget_loads_yield_to_other_models(
-    tiny: Path, model_memory: int | None, load_yields: bool
+    tiny: Path, model_memory: int | None, loads_at_low_priority: bool
 ) -> None:
     bundle = load_bundle(tiny / "bundle")
     spec = model_spec(bundle.path, bundle.manifest, "cpu", Settings(model_memory=model_memory))
-    assert spec.load_yields is load_yields
+    assert spec.loads_at_low_priority is loads_at_low_priority
 
 
 NUMBERS = (int, float, int | None, float | None)

@@ -13,7 +13,7 @@ import sys
 import httpx
 import pytest
 
-from tests.api.server_process import HANG_TIMEOUT_S, ROOT
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 
 PYTHON = (sys.executable, "-W", "error", "-m")
 
@@ -51,12 +51,7 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
 
 
 def test_without_a_terminal_nothing_is_printed(echo_command: list[str]) -> None:
-    environment = {**os.environ, "TRANSDUCE_PORT": "0"}
-    command = [*PYTHON, *echo_command]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert any('"ready"' in line for line in process.stdout)
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=HANG_TIMEOUT_S)[1] == ""
+    with ServerProcess(echo_command) as server:
+        server.ready().signal()
+        assert server.ended() == 0
+        assert server.errors == []

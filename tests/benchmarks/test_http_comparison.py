@@ -272,7 +272,7 @@ def test_ctranslate2_translates_the_same_with_and_without_a_window(
 ) -> None:
     monkeypatch.setattr(traffic, "LEAST_ANSWERS", 1)
     monkeypatch.setattr(traffic, "FEW_ANSWERS", 1)
-    monkeypatch.setattr(traffic, "WARM_UP_S", 0.2)
+    monkeypatch.setattr(traffic, "WARM_UP_S", 0.05)
     texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("CT2_USE_MKL=0", PeerSettings(1, 1))
     subjects = [
@@ -285,7 +285,7 @@ def test_ctranslate2_translates_the_same_with_and_without_a_window(
         assert first != texts[0]
         assert answer(window, texts[0]) == first
         results = [
-            closed_loop(server, TEXTS, mixed(), num_clients=8, seconds=0.3) for server in (alone, window)
+            closed_loop(server, TEXTS, mixed(), num_clients=4, seconds=0.15) for server in (alone, window)
         ]
         assert all(each.num_answers and not each.num_failed for each in results)
         assert all(server.memory().pss_mb > 20 for server in (alone, window))

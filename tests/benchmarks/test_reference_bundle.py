@@ -16,8 +16,13 @@ from benchmarks.machine import ROOT
 from benchmarks.reference_bundle import NoReferenceError, alignment_option, pair_options, reference_bundle
 
 
-def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
-    manifest = load_bundle(ROOT / "bundles" / "en-de").manifest
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(ROOT / "bundles" / "en-de")
+
+
+def test_both_directions_of_the_bundled_model_keep_their_tags(bundle: Bundle) -> None:
+    manifest = bundle.manifest
     both = {"--source": "en", "--target": "de", "--tag": ">>de<<"}
     assert pair_options(manifest) == {**both, "--reverse-tag": ">>en<<"}
     one = manifest.model_copy(update={"language_pairs": manifest.language_pairs[:1]})
@@ -37,9 +42,8 @@ def test_both_directions_of_the_bundled_model_keep_their_tags() -> None:
     ],
 )
 def test_an_imported_model_is_not_exported_as_another_model(
-    tmp_path: Path, change: dict[str, object]
+    bundle: Bundle, tmp_path: Path, change: dict[str, object]
 ) -> None:
-    bundle = load_bundle(ROOT / "bundles" / "en-de")
     imported = Bundle(bundle.path, bundle.manifest.model_copy(update=change), bundle.golden)
     with pytest.raises(NoReferenceError, match="has no option for a part"):
         reference_bundle(imported, tmp_path)
@@ -54,6 +58,7 @@ def test_an_imported_model_is_not_exported_as_another_model(
     ],
 )
 def test_a_failed_export_says_why(
+    bundle: Bundle,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     end: subprocess.TimeoutExpired | CompletedProcess[str],
@@ -66,7 +71,6 @@ def test_a_failed_export_says_why(
             raise end
         return end
 
-    bundle = load_bundle(ROOT / "bundles" / "en-de")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(NoReferenceError, match=reason):

@@ -29,36 +29,42 @@ class ReferenceModel:
         eos_id: int,
         attention: Attention | None = None,
     ) -> None:
-        self.next_scores = functools.cache(next_scores)
+        self.scores_after = functools.cache(self._scores_after)
+        self._next_scores = next_scores
         self.options = options
         self.eos_id = eos_id
         self.attention = attention
 
     def is_last_forbidden(self, target: Ids) -> bool:
         """Whether the last token of a target, which may be the end token, is forbidden at its position."""
-        options, ids = self.options, target[:-1]
+        options = self.options
         min_length = max(1, options.min_target_length)  # no translation is empty
-        if target[-1] == self.eos_id and len(ids) < min_length:
+        if target[-1] == self.eos_id and len(target) <= min_length:
             return True
-        if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
-            return True
+        for run in options.suppress_sequences:
+            if target[max(0, len(target) - len(run)) :] == run:
+                return True
         n = options.no_repeat_ngram_size
         if n == 0:
             return False
         ngrams = [target[start : start + n] for start in range(len(target) - n + 1)]
         return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
-    def score(self, target: Ids) -> float:
-        """The log-probability of a target's last token under the options: negative infinity for a forbidden token."""
-        options, ids, token = self.options, target[:-1], target[-1]
-        value = np.float32(self.next_scores(ids)[token])
+    def _scores_after(self, ids: Ids) -> list[float]:
+        """The log-probability of each token after a prefix under the options. That of a forbidden token is -inf."""
+        options, values = self.options, np.array(self._next_scores(ids), np.float32)
         if len(ids) < len(options.target_prefix):
-            return float(value) if token == options.target_prefix[len(ids)] else -math.inf
-        if self.is_last_forbidden(target):
-            return -math.inf
-        if token in ids and options.repetition_penalty != 1.0:
-            value *= np.float32(options.repetition_penalty)
-        return float(value)
+            forced = options.target_prefix[len(ids)]
+            return [value if token == forced else -math.inf for token, value in enumerate(values.tolist())]
+        values[list(set(ids))] *= np.float32(options.repetition_penalty)
+        return [
+            -math.inf if self.is_last_forbidden((*ids, token)) else value
+            for token, value in enumerate(values.tolist())
+        ]
+
+    def score(self, target: Ids) -> float:
+        """The log-probability of a target's last token under the options."""
+        return self.scores_after(target[:-1])[target[-1]]
 
     def penalty(self, length: int) -> float:
         if self.options.length_penalty is LengthPenalty.WU:
@@ -102,12 +108,12 @@ def reference_search(
     complete: list[Hypothesis] = []
     while True:
         scored = [
-            (total + model.score((*ids, token)), ids, token)
+            (total + score, ids, token)
             for ids, total in live.items()
-            for token in range(len(model.next_scores(ids)))
+            for token, score in enumerate(model.scores_after(ids))
+            if score > -math.inf
         ]
-        best = [one for one in sorted(scored, key=lambda one: -one[0]) if one[0] > -math.inf]
-        best = best[: 2 * beam_size]
+        best = sorted(scored, key=lambda one: -one[0])[: 2 * beam_size]
         ended = [ids for _, ids, token in best[:beam_size] if token == eos_id]
         grown = {(*ids, token): total for total, ids, token in best if token != eos_id}
         complete += [model.hypothesis((*ids, eos_id), FinishReason.STOP) for ids in ended]

@@ -6,6 +6,7 @@ The renderer has only the part of Kustomize that these kustomizations use.
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ FIELDS = {"apiVersion", "kind", "resources", "components", "labels", "images", "
 
 
 def read(path: Path) -> list[Json]:
-    """The documents of a YAML file."""
+    """The documents of a YAML file, which the caller may change."""
+    return copy.deepcopy(_parsed(path))
+
+
+@cache
+def _parsed(path: Path) -> list[Json]:
     return [document for document in yaml.safe_load_all(path.read_text("utf-8")) if document]
 
 

@@ -11,8 +11,8 @@ from tests.bundles.copies import copy_bundle
 from tests.e2e.small_models import MODELS
 
 # `transduce serve` for ServerProcess: in a fork, which starts sooner, and in a new interpreter.
-FORKED_SERVE = ["transduce", "serve"]
-SERVE = [sys.executable, "-W", "error", "-m", *FORKED_SERVE]
+SERVE_BY_FORK = ["transduce", "serve"]
+SERVE = [sys.executable, "-W", "error", "-m", *SERVE_BY_FORK]
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[Server
         "num_threads": 1,
         "sentence_cache_bytes": 0,
     }
-    with ServerProcess(FORKED_SERVE, settings) as process:
+    with ServerProcess(SERVE_BY_FORK, settings) as process:
         yield process.ready()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.e2e.small_models import MODELS, SETTINGS, budget, loaded, post
 
 TOKEN = "an-administrators-token"
@@ -28,7 +28,7 @@ def on_demand(bundles: Path) -> Iterator[ServerProcess]:
         "admin_token": TOKEN,
         "api_keys": hashlib.sha256(b"a key").hexdigest(),
     }
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -36,7 +36,7 @@ def on_demand(bundles: Path) -> Iterator[ServerProcess]:
 def eager(bundles: Path) -> Iterator[ServerProcess]:
     """A server that holds all models."""
     settings = {**SETTINGS, "admin_token": TOKEN}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -187,7 +187,7 @@ def test_the_server_notices_a_changed_bundle(
 
 
 def test_without_a_token_there_are_no_routes(tiny_bundle: Path) -> None:
-    command = [*FORKED_SERVE, "--bundle", str(tiny_bundle)]
+    command = [*SERVE_BY_FORK, "--bundle", str(tiny_bundle)]
     with ServerProcess(command, SETTINGS) as process, process.ready().client() as client:
         answer = act(client, "tiny-en-de", "reload")
         assert answer.status_code == 404

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.forked import run_forked
 
-ROOT = Path(__file__).resolve().parents[2]
 NUM_SENTENCES = 12
 
 
 @pytest.mark.slow
 def test_the_serving_benchmark(tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "results" / "serving.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.serving",
-        "--bundle",
-        str(tiny_bundle),
-        "--output",
-        str(output),
-    ]
     sizes = ["--num-starts", "1", "--num-rounds", "1", "--num-sentences", str(NUM_SENTENCES)]
-    done = subprocess.run(
-        [*command, *sizes], cwd=ROOT, check=False, capture_output=True, text=True, timeout=240
-    )
+    done = run_forked("tests.e2e.quick_serving", "--bundle", tiny_bundle, "--output", output, *sizes)
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text("utf-8"))
     assert result["model"]["precision"] == "int8"

@@ -14,7 +14,7 @@ import httpx
 import psutil
 
 from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, ServerProcess
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 
 NUM_CALLERS, NUM_CALLS = 6, 40
 TEXT = "The old house is near the station. The new letter is behind the window."
@@ -73,7 +73,7 @@ def test_disconnects_and_invalid_requests_leave_the_server_in_its_initial_state(
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_threads": 1, "max_pending_sentences": 16}
     settings |= {"max_request_sentences": 16, "max_items": 16, "num_rows": 32}
     settings |= {"sentence_cache_bytes": 0, "coalesce": "false"}  # so each request is decoded
-    with ServerProcess(FORKED_SERVE, settings) as server, server.ready().client() as client:
+    with ServerProcess(SERVE_BY_FORK, settings) as server, server.ready().client() as client:
         expected = translation(client)
         process = psutil.Process(server.pid)
         num_files, num_threads = process.num_fds(), process.num_threads()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.forked import run_transduce
 
 BUNDLED = ROOT / "bundles" / "en-de"
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServerProcess]:
     settings: dict[str, object] = {"num_threads": 2, "num_lanes": 2, "device": "cpu", "precision": "int8"}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(folder)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(folder)], settings) as process:
         yield process.ready()
 
 
@@ -47,7 +47,7 @@ def test_both_models_of_the_same_weights_give_the_same_translation(server: Serve
 
 def test_the_end_leaves_no_process(folder: Path) -> None:
     settings: dict[str, object] = {"num_threads": 2, "num_lanes": 2, "device": "cpu"}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(folder)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(folder)], settings) as process:
         workers = psutil.Process(process.ready().pid).children(recursive=True)
         assert len(workers) >= 4, "two workers for each model"
         process.signal()

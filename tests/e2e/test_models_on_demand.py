@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.e2e.small_models import MODELS, SETTINGS, TEXT, budget, loaded, post
 
 
@@ -22,7 +22,7 @@ from tests.e2e.small_models import MODELS, SETTINGS, TEXT, budget, loaded, post
 def server(bundles: Path) -> Iterator[ServerProcess]:
     """A server whose memory budget fits two of the three models. It has loaded the first."""
     settings = {**SETTINGS, "model_memory": budget(bundles, 2)}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process:
         yield process.ready()
 
 
@@ -80,7 +80,7 @@ def test_a_pivoted_pair_loads_both_of_its_models(bundles: Path) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, 2), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de"}
     with (
-        ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process,
+        ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process,
         process.ready().client() as client,
     ):
         answers = [client.post("/v1/translate", json=through_english) for _ in range(2)]
@@ -94,7 +94,7 @@ def test_a_pivoted_pair_whose_models_do_not_fit_together_is_refused_at_once(bund
     settings = {**SETTINGS, "model_memory": budget(bundles, 1), "pivot": "en"}
     through_english = {"text": TEXT, "source": "it", "target": "de", "timeout_ms": 3_000}
     with (
-        ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process,
+        ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process,
         process.ready().client() as client,
     ):
         answer = client.post("/v1/translate", json=through_english)
@@ -185,7 +185,7 @@ def test_preload_names_the_models_of_the_start_and_one_fork_server_forks_all_wor
     """The fork server is replaced if it dies, and ends with the server."""
     settings = {**SETTINGS, "num_lanes": 2, "num_threads": 2}
     settings |= {"model_memory": budget(bundles, 2, settings), "preload": "third, m-second"}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process:
         with process.ready().client() as client:
             assert loaded(client) == ["second", "third"]
             assert post(client, "first").status_code == 200
@@ -214,6 +214,6 @@ def test_a_start_with_an_impossible_budget_or_preload_fails(
     bundles: Path, preload: str, num_models: int, problem: str
 ) -> None:
     settings = {**SETTINGS, "model_memory": budget(bundles, num_models), "preload": preload}
-    with ServerProcess([*FORKED_SERVE, "--bundles", str(bundles)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundles", str(bundles)], settings) as process:
         assert process.ended() == 78
         assert problem in "".join(process.errors)

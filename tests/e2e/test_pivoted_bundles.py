@@ -15,7 +15,7 @@ import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 
 BUNDLED = ROOT / "bundles" / "en-de"
 SENTENCES = (
@@ -32,7 +32,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     copy_bundle(BUNDLED, folder / "two", name="two", languages={"de": "fr"})
     settings = {"num_threads": 2, "num_lanes": 1, "device": "cpu", "precision": "int8", "pivot": "en"}
     with (
-        ServerProcess([*FORKED_SERVE, "--bundles", str(folder)], settings) as process,
+        ServerProcess([*SERVE_BY_FORK, "--bundles", str(folder)], settings) as process,
         process.ready().client() as client,
     ):
         yield client

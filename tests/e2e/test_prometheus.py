@@ -29,7 +29,7 @@ from tests.deploy.monitoring import (
 )
 from tests.deploy.promql import read_expression
 from tests.deploy.proxies import TAKEN
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from transduce.local_server import free_port
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def server(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "num_lanes": 2,
         "api_keys_file": keys,
     }
-    with ServerProcess(FORKED_SERVE, settings) as process, client_of(process.ready()) as client:
+    with ServerProcess(SERVE_BY_FORK, settings) as process, client_of(process.ready()) as client:
         use(client)
         yield process
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.bundles.copies import copy_bundle
-from tests.e2e.conftest import FORKED_SERVE, SERVE
+from tests.e2e.conftest import SERVE, SERVE_BY_FORK
 
 BUNDLED = ROOT / "bundles" / "en-de"
 TEXT = "The station is near the old bridge. It is late, and I would like to go home."
@@ -54,7 +54,7 @@ def server(bundle: Path) -> Iterator[ServerProcess]:
         "device": "cpu",
         "sentence_cache_bytes": 0,
     }
-    with ServerProcess([*FORKED_SERVE, "--bundle", str(bundle)], settings) as process:
+    with ServerProcess([*SERVE_BY_FORK, "--bundle", str(bundle)], settings) as process:
         yield process.ready()
 
 
@@ -106,7 +106,7 @@ def test_a_new_version_replaces_the_old_one_and_no_request_fails(server: ServerP
 
 
 def test_a_signal_during_the_start_reloads_after_it(bundle: Path) -> None:
-    command = [*FORKED_SERVE, "--bundle", str(bundle)]
+    command = [*SERVE_BY_FORK, "--bundle", str(bundle)]
     with ServerProcess(command, {"num_threads": 1, "device": "cpu"}) as process:
         process.listening()
         process.signal(signal.SIGHUP)

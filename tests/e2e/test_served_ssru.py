@@ -16,7 +16,7 @@ from app.text.tokenizer import Tokenizer
 from model.checkpoint import load_model
 from model.config import BOS_ID
 from tests.api.server_process import ServerProcess
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.export.tiny import sentences
 
 PAIRS = sentences()[:16]
@@ -27,7 +27,7 @@ def server(tiny_ssru: Path, request: pytest.FixtureRequest) -> Iterator[ServerPr
     """A server with fewer rows than the concurrent requests below need."""
     settings = {"bundle": tiny_ssru / "bundle", "precision": "fp32", "kernels": request.param}
     settings |= {"num_threads": 1, "num_rows": 16, "sentence_cache_bytes": 0}
-    with ServerProcess(FORKED_SERVE, settings) as process:
+    with ServerProcess(SERVE_BY_FORK, settings) as process:
         yield process.ready()
 
 

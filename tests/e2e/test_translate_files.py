@@ -14,7 +14,7 @@ import pytest
 from app.files import FileFormat
 from app.files.reading import read_file
 from tests.api.server_process import ROOT, ServerProcess
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.files.samples import SAMPLES, docx
 from transduce.cli import main
 
@@ -22,7 +22,7 @@ from transduce.cli import main
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "precision": "int8"}
-    with ServerProcess(FORKED_SERVE, settings) as process:
+    with ServerProcess(SERVE_BY_FORK, settings) as process:
         yield process.ready().url
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_are_short() -> None:
+    """Exclude what earlier modules have imported from garbage collections, of which each export and import runs some.
+
+    `transformers` and PyTorch import most of their modules when they are first used, so after the tests are collected.
+    """
+    gc.freeze()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import io
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ INT8, FLOAT32, INTGEMM8, INTGEMM16 = 0x0101, 0x0404, 0x4101, 0x4102
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 
 
-def vocabulary_model(sentences: Sequence[str], vocab_size: int, *, byte_fallback: bool = False) -> bytes:
+@cache
+def vocabulary_model(sentences: tuple[str, ...], vocab_size: int, *, byte_fallback: bool = False) -> bytes:
     """A SentencePiece model with Marian's special ids."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -59,7 +61,7 @@ class FirefoxModel:
         bits: the bits of a stored weight, 8, 16 or 32.
         byte_fallback: whether the SentencePiece model of a single vocabulary has all bytes, as in newer Firefox models.
         """
-        source, target = ([getattr(pair, side) for pair in pairs()] for side in ("source", "target"))
+        source, target = (tuple(getattr(pair, side) for pair in pairs()) for side in ("source", "target"))
         models = [vocabulary_model(source, 90), vocabulary_model(target, 100)]
         self.models = (
             models

@@ -9,6 +9,7 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,16 @@ CLASSES = {
 
 
 def sentencepiece_model(
-    sentences: list[str], vocab_size: int, model_type: str = "unigram", *, byte_fallback: bool = False
+    sentences: Sequence[str], vocab_size: int, model_type: str = "unigram", *, byte_fallback: bool = False
 ) -> bytes:
-    """A model with SentencePiece's default normalisation, as OPUS-MT has."""
+    """A model with SentencePiece's default normalisation, as OPUS-MT has. Each is trained once in a process."""
+    return trained_sentencepiece(tuple(sentences), vocab_size, model_type, byte_fallback)
+
+
+@cache
+def trained_sentencepiece(
+    sentences: tuple[str, ...], vocab_size: int, model_type: str, byte_fallback: bool
+) -> bytes:
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),

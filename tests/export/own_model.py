@@ -21,7 +21,7 @@ from model.transformer import Transformer
 from tests.model.sentences import pairs
 
 TAG, OTHER_TAG = ">>de<<", ">>en<<"
-MAX_LENGTH, NUM_STEPS = 64, 150
+MAX_LENGTH, NUM_STEPS = 64, 100
 # The maximum number of subwords of a translation by `reference_search`.
 MAX_TARGET_LENGTH = 50
 EMOJI = "\U0001f642"

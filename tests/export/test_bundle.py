@@ -327,11 +327,11 @@ def test_the_current_folder_is_not_replaced(
 
 @pytest.mark.seconds
 def test_missing_parents_are_made_and_a_file_is_no_parent(tiny: Path, tmp_path: Path) -> None:
-    write_bundle(tiny / "checkpoint", tmp_path / "new" / "er" / "bundle", bundle_request())
+    write_bundle(tiny / "checkpoint", tmp_path / "new" / "er" / "bundle", ONLY_INT8)
     assert load_bundle(tmp_path / "new" / "er" / "bundle").manifest.name == "tiny-en-de"
     (tmp_path / "file").touch()
     with pytest.raises(ExportError, match="file is not a folder"):
-        write_bundle(tiny / "checkpoint", tmp_path / "file" / "bundle", bundle_request())
+        write_bundle(tiny / "checkpoint", tmp_path / "file" / "bundle", ONLY_INT8)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from app.bundle import load_bundle
 from export.hub import is_hub_name
 from tests.export.hub_server import COMMIT, TOKEN, Hub, running
 from tests.export.marian_folder import write_marian, write_npz
+from tests.forked import run_forked
 
 pytestmark = [pytest.mark.training, pytest.mark.server]
 NAME, PICKLED, GATED = "Helsinki-NLP/opus-mt-en-de", "Helsinki-NLP/pickled", "some_one/gated"
@@ -44,24 +44,34 @@ def hub(folder: Path) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def start(hub: Hub, tmp_path: Path) -> Run:
-    """A function that runs Python in tmp_path, with a cache of its own."""
+def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
+    """The environment of a process, with a cache of its own."""
     names = ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment |= {"HF_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).parents[2])}
-
-    def start(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env={**environment, "HF_ENDPOINT": hub.url, **variables},
-            capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
-
-    return start
+    repository = str(Path(__file__).parents[2])
+    return environment | {
+        "HF_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": repository,
+        "HF_ENDPOINT": hub.url,
+    }
 
 
 @pytest.fixture
-def run(start: Run) -> Run:
-    """A function that runs `transduce import`."""
+def fetch(environment: dict[str, str], tmp_path: Path) -> Run:
+    """A function that fetches a model in a new process in tmp_path, and prints its folder."""
+
+    def fetch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", FETCH, *arguments], cwd=tmp_path, env=environment | variables,
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+
+    return fetch
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    """A function that runs `transduce import` in tmp_path, in a fork that has not imported the hub's client."""
     options = [
         "--output",
         "out",
@@ -74,7 +84,19 @@ def run(start: Run) -> Run:
         "--precisions",
         "fp32",
     ]
-    return functools.partial(start, "-m", "transduce", "import", *options)
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return run_forked(
+            "transduce",
+            "import",
+            *options,
+            *arguments,
+            cwd=tmp_path,
+            env=environment | variables,
+            warnings_action="default",
+        )
+
+    return run
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -83,7 +105,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.splitlines()[-1].removeprefix("transduce import: ")
 
 
-def test_a_name_of_the_hub_becomes_a_bundle(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
+def test_a_name_of_the_hub_becomes_a_bundle(fetch: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
     done = run(NAME)
     assert done.returncode == 0, done.stderr
     assert set(hub.fetched) == NEEDED | {"model.safetensors"}, "other weights and folders are not fetched"
@@ -92,43 +114,43 @@ def test_a_name_of_the_hub_becomes_a_bundle(start: Run, run: Run, hub: Hub, tmp_
     card = (bundle.path / "MODEL_CARD.md").read_text("utf-8")
     assert f"Imported from the Marian model {NAME} (commit {COMMIT})." in card
     hub.fetched.clear()
-    again = start("-c", FETCH, NAME, HF_ENDPOINT="http://127.0.0.1:9")
+    again = fetch(NAME, HF_ENDPOINT="http://127.0.0.1:9")
     assert again.returncode == 0, "the cache has all files"
     assert {path.name for path in Path(again.stdout.strip()).iterdir()} == NEEDED | {"model.safetensors"}
 
 
 def test_weights_of_a_pickle_are_fetched_if_there_are_no_others(
-    start: Run, hub: Hub, folder: Path, tmp_path: Path
+    fetch: Run, hub: Hub, folder: Path, tmp_path: Path
 ) -> None:
     pickled = shutil.copytree(folder, tmp_path / "pickled")
     (pickled / "model.safetensors").unlink()
     hub.models[PICKLED] = pickled
-    done = start("-c", FETCH, PICKLED, "v2")
+    done = fetch(PICKLED, "v2")
     assert done.returncode == 0, done.stderr
     assert set(hub.fetched) == NEEDED | {"pytorch_model.bin"}
     assert f"/api/models/{PICKLED}/revision/v2" in hub.requests
 
 
 def test_the_search_of_marians_own_files_is_fetched(
-    start: Run, hub: Hub, folder: Path, tmp_path: Path
+    fetch: Run, hub: Hub, folder: Path, tmp_path: Path
 ) -> None:
     hub.models[OWN] = tmp_path / "own"
     write_npz(folder, hub.models[OWN])
     (hub.models[OWN] / "preprocess.sh").write_text("")
-    done = start("-c", FETCH, OWN)
+    done = fetch(OWN)
     assert done.returncode == 0, done.stderr
     expected = {"opus.npz", "opus.spm32k-spm32k.vocab.yml", "source.spm", "target.spm", "decoder.yml"}
     assert set(hub.fetched) == expected
 
 
-def test_a_gated_model_needs_a_token(start: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
+def test_a_gated_model_needs_a_token(fetch: Run, run: Run, hub: Hub, tmp_path: Path) -> None:
     expected = (
         f"{GATED} is no folder here, and the hub's model is gated: accept its conditions on its page, and set HF_TOKEN "
         "to a token that may read it"
     )
     assert last_line(run(GATED)) == expected
     assert not (tmp_path / "out").exists()
-    done = start("-c", FETCH, GATED, HF_TOKEN=TOKEN)
+    done = fetch(GATED, HF_TOKEN=TOKEN)
     assert done.returncode == 0, done.stderr
     assert set(hub.fetched) == NEEDED | {"model.safetensors"}
 

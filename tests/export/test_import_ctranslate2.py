@@ -24,7 +24,7 @@ from model.ctranslate2_binary import floats, read_variables
 from model.ctranslate2_files import read_ctranslate2
 from model.imported import UnusableModel
 from tests.api.server_process import ServerProcess
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.export.argos_package import MAX_TOKENS, SENTENCES, write_argos
 from tests.export.pieces import pieces_of
 from tests.export.tiny import KERNELS
@@ -108,7 +108,7 @@ def test_a_server_translates_aligns_and_scores(bundle: Bundle) -> None:
     """Alignment and scoring work with sources that have no end token."""
     settings = {"bundle": bundle.path, "precision": "fp32", "num_threads": 1}
     body = {"text": "Anna sees the river today.", "source": "en", "target": "de"}
-    with ServerProcess(FORKED_SERVE, settings) as process, process.ready().client() as client:
+    with ServerProcess(SERVE_BY_FORK, settings) as process, process.ready().client() as client:
         answer = client.post(
             "/v1/translate", json={**body, "token_scores": True, "alignment": True, "attention": True}
         )

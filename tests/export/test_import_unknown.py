@@ -16,7 +16,7 @@ import pytest
 from app.bundle import load_bundle
 from model.corpus import Pair
 from tests.api.server_process import ServerProcess
-from tests.e2e.conftest import SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 from tests.export.marian_folder import train, write_marian
 from transduce.cli import main
 
@@ -50,7 +50,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(bundle: Path) -> Iterator[httpx.Client]:
     settings = {"bundle": bundle, "precision": "fp32", "num_threads": 1}
-    with ServerProcess(SERVE, settings) as process, process.ready().client() as client:
+    with ServerProcess(SERVE_BY_FORK, settings) as process, process.ready().client() as client:
         yield client
 
 

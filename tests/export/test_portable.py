@@ -41,6 +41,7 @@ pytestmark = pytest.mark.training
 transformers: Any = import_module("transformers")
 ctranslate2: Any = import_module("ctranslate2")
 SENTENCES = [pair.source for pair in pairs()][::12]
+LANGUAGES = "--source en --target {} --reverse-tag >>en<< --precisions fp32"
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 
 
@@ -70,6 +71,21 @@ def sources(checkpoint: Path) -> list[tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def huggingface(checkpoint: Path) -> Path:
     return exported(checkpoint, "huggingface")
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint: Path) -> Path:
+    """A bundle of the checkpoint, with both directions."""
+    facts, output = checkpoint.with_name("card.toml"), checkpoint.with_name("bundle")
+    facts.write_text(
+        'summary = "x"\ngood_at = ["x"]\nbad_at = ["x"]\nweights_licence = "MIT"\n'
+        '[training]\ncommit = "x"\nnum_steps = 1\ndata = []\n'
+    )
+    assert main(
+        f"export --checkpoint {checkpoint} --output {output} --name x --version 1 --card {facts} --tag {TAG} "
+        f"{LANGUAGES.format('de')}".split()
+    ) == 0  # fmt: skip
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -209,24 +225,12 @@ def test_an_import_gives_the_model_back(
 
 
 @pytest.mark.parametrize("to", ["huggingface", "ctranslate2"])
-def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
-    checkpoint: Path, to: str, tmp_path: Path
-) -> None:
+def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(bundle: Path, to: str, tmp_path: Path) -> None:
     """At least nine in ten golden translations of greedy search are the same. Both directions have golden lines."""
-    facts = tmp_path / "card.toml"
-    facts.write_text(
-        'summary = "x"\ngood_at = ["x"]\nbad_at = ["x"]\nweights_licence = "MIT"\n'
-        '[training]\ncommit = "x"\nnum_steps = 1\ndata = []\n'
-    )
-    first, foreign, second = (tmp_path / name for name in ("first", "foreign", "second"))
-    languages = "--source en --target {} --reverse-tag >>en<< --precisions fp32"
+    foreign, second = tmp_path / "foreign", tmp_path / "second"
+    assert main(f"export --bundle {bundle} --to {to} --output {foreign}".split()) == 0
     assert main(
-        f"export --checkpoint {checkpoint} --output {first} --name x --version 1 --card {facts} --tag {TAG} "
-        f"{languages.format('de')}".split()
-    ) == 0  # fmt: skip
-    assert main(f"export --bundle {first} --to {to} --output {foreign}".split()) == 0
-    assert main(
-        f"import {foreign} --output {second} --licence MIT {languages.format(f'de={TAG}')}".split()
+        f"import {foreign} --output {second} --licence MIT {LANGUAGES.format(f'de={TAG}')}".split()
     ) == 0  # fmt: skip
     old, new = (
         [
@@ -234,7 +238,7 @@ def test_a_bundle_becomes_a_foreign_model_and_a_bundle_again(
             for line in map(json.loads, (folder / "golden.jsonl").read_text("utf-8").splitlines())
             if line["beam_size"] == 1
         ]
-        for folder in (first, second)
+        for folder in (bundle, second)
     )
     assert {pair for _, pair, _ in old} == {0, 1}
     assert len(old) == len(new)

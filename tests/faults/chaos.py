@@ -229,7 +229,7 @@ class Chaos:
 
     def _break(self, draw: random.Random) -> None:
         """One fault, after a pause. Returns when the server has all its workers again."""
-        self._ends.wait(draw.uniform(0.5, 3.0))
+        self._ends.wait(draw.uniform(0.2, 1.5))
         name = draw.choice(sorted(FAULTS, key=lambda name: self.seen.faults[name])[:2])
         FAULTS[name](self, draw)
         self._server.wait_until("transduce_workers", NUM_WORKERS)

@@ -9,11 +9,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
 
-from app.decoding.options import DecodingOptions
+from app.decoding.options import DecodingOptions, Hypothesis
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult, Status
@@ -25,6 +26,7 @@ from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
 
 POISON = 39
+EOS_BONUS = -1.0
 SETTINGS = EngineLimits(max_encode_tokens=64, max_consecutive_failures=4, stall_limit_s=0.05)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
@@ -39,7 +41,7 @@ class PoisonedRunner(FakeRunner):
     """
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0, in_copies: bool = False) -> None:
-        super().__init__(eos_bonus=-1.0)
+        super().__init__(eos_bonus=EOS_BONUS)
         self.in_encoder = in_encoder
         self.at_position = LIMITS.max_target_length if in_copies else at_position
         self.in_copies = in_copies
@@ -72,6 +74,17 @@ def source_without_poison(rng: random.Random) -> list[int]:
     return [token for token in random_source(rng) if token != POISON]
 
 
+@cache
+def random_jobs(seed: int) -> list[tuple[list[int], DecodingOptions, str, list[Hypothesis]]]:
+    """Sources without the poison, with their options, their request ids and the reference search's hypotheses."""
+    rng, runner = random.Random(seed), FakeRunner(eos_bonus=EOS_BONUS)
+    jobs = []
+    for _ in range(20):
+        source, options = source_without_poison(rng), random_options(rng)
+        jobs.append((source, options, str(rng.randrange(5)), expected(source, options, runner)))
+    return jobs
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     "runner",
@@ -86,16 +99,15 @@ def source_without_poison(rng: random.Random) -> list[int]:
 def test_only_the_poison_fails(runner: Callable[[], PoisonedRunner], num_poisons: int) -> None:
     """The other running and queued sentences get the answers that they get without the poison."""
     for seed in range(4):
-        rng = random.Random(seed)
         driver = CoreDriver(poisoned := runner(), SETTINGS)
-        jobs = []
-        for _ in range(20):
-            source, options = source_without_poison(rng), random_options(rng)
-            jobs.append((driver.submit(source, options, request_id=str(rng.randrange(5))), source, options))
+        jobs = [
+            (driver.submit(source, options, request_id=request_id), hypotheses)
+            for source, options, request_id, hypotheses in random_jobs(seed)
+        ]
         poisons = [driver.submit([5, POISON, EOS], BEAM) for _ in range(num_poisons)]
         driver.run()
-        for sequence, source, options in jobs:
-            assert_same(hypotheses_of(sequence), expected(source, options, poisoned))
+        for sequence, hypotheses in jobs:
+            assert_same(hypotheses_of(sequence), hypotheses)
         assert all(isinstance(one.outcome, EngineFailure) for one in poisons)
         # Each failure halves the batch: five times for up to 22 sentences. Then the poison fails alone.
         assert poisoned.num_failures <= num_poisons * 6

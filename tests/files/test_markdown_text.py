@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from app.files import FileFormat
 from app.files.reading import read_file
 from app.files.unit import SlottedText, UnitFormat
-from tests.files.test_long_files import GROWN_SIZE, MAX_GROWTH
+from tests.files.test_long_files import MAX_GROWTH
 from tests.text.growth import check_near_linear
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -142,4 +142,4 @@ def test_a_long_run_of_markup_is_read_and_written_in_linear_time(seed: str) -> N
         file = slotted("The house. " + seed * (size // len(seed)))
         file.write([f"{unit.text} * [ &lt;" for unit in file.units])
 
-    check_near_linear(change, GROWN_SIZE, max_growth=MAX_GROWTH)
+    check_near_linear(change, 10_000, max_growth=MAX_GROWTH)

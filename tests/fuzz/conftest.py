@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api.server_process import ROOT, ServerProcess
-from tests.e2e.conftest import FORKED_SERVE
+from tests.e2e.conftest import SERVE_BY_FORK
 
 SETTINGS: dict[str, object] = {
     "bundle": ROOT / "bundles" / "en-de",
@@ -25,5 +25,5 @@ SETTINGS: dict[str, object] = {
 
 @pytest.fixture(scope="module")
 def fuzzed() -> Iterator[ServerProcess]:
-    with ServerProcess(FORKED_SERVE, SETTINGS) as process:
+    with ServerProcess(SERVE_BY_FORK, SETTINGS) as process:
         yield process.ready()

@@ -97,6 +97,12 @@ def test_exactly_one_onnxruntime_is_installed() -> None:
     assert len(names & {"onnxruntime", "onnxruntime-gpu"}) == 1
 
 
+def files_with(*words: str) -> list[Path]:
+    """The files of the server with one of these words, because a parser is slower than a search for text."""
+    texts = {path: (ROOT / path).read_text("utf-8") for path in python_files("app")}
+    return [path for path, text in texts.items() if any(word in text for word in words)]
+
+
 def imported(path: Path) -> Iterator[str]:
     """Every module that the file at `path` imports, also inside functions and conditions."""
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
@@ -122,7 +128,7 @@ def test_the_searches_import_only_numpy_and_errors() -> None:
 def test_only_the_runtime_imports_onnxruntime() -> None:
     importing = {
         path.parent.as_posix()
-        for path in python_files("app")
+        for path in files_with("onnxruntime")
         if any(name.partition(".")[0] == "onnxruntime" for name in imported(path))
     }
     assert importing == {"app/runtime"}
@@ -132,7 +138,7 @@ def test_no_middleware_that_hides_disconnects() -> None:
     """Starlette's BaseHTTPMiddleware, also as @app.middleware("http"), hides a client's disconnect from the handler."""
     used = [
         str(path)
-        for path in python_files("app")
+        for path in files_with("BaseHTTPMiddleware", ".middleware")
         for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
         if (isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("BaseHTTPMiddleware"))
         or (

@@ -20,7 +20,8 @@ TOP_LEVEL = {
     "requirements", "setup.py", "tests", "training", "transduce",
 }  # fmt: skip
 # The patterns have character classes of one letter, so that this file does not match its own rules.
-MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
+# The look-behind follows the first slash, because a search for a literal first byte is 40 times as fast.
+MACHINE_PATH = re.compile(rb"/(?<![\w.:-]/)(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")
 INDEX_HOST = re.compile(rb"(?:pyp[i]\.org|pythonhoste[d]\.org|download\.pytorc[h]\.org)")
 # In the source of a regular expression: a group that is repeated possessively.
 POSSESSIVE_GROUP = re.compile(r"[^(]\)(?:[*+?]|\{\d*,?\d*\})\+(?!\d)")
@@ -34,6 +35,8 @@ FORBIDDEN_CALLS = {
     "yaml.unsafe_load": "builds any object; use yaml.safe_load",
 }
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+# Each reason of `dangerous` needs one of these names in the source.
+SUSPICIOUS = re.compile("|".join(FORBIDDEN_IMPORTS | {name.partition(".")[0] for name in FORBIDDEN_CALLS}))
 
 
 def test_the_source_is_found() -> None:
@@ -117,11 +120,7 @@ def test_the_patterns_match_paths_and_hosts() -> None:
 
 
 def test_no_code_runs_what_it_reads() -> None:
-    found = {
-        str(path): [problem for node in ast.walk(tree) for problem in dangerous(node)]
-        for path in python_files(*PACKAGES)
-        for tree in [ast.parse((ROOT / path).read_text("utf-8"))]
-    }
+    found = {str(path): dangers((ROOT / path).read_text("utf-8")) for path in python_files(*PACKAGES)}
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
@@ -138,16 +137,23 @@ def test_no_code_runs_what_it_reads() -> None:
     ],
 )
 def test_dangerous_code_is_detected(code: str) -> None:
-    assert [problem for node in ast.walk(ast.parse(code)) for problem in dangerous(node)]
+    assert dangers(code)
 
 
 def test_the_method_eval_of_a_model_is_allowed() -> None:
-    assert [problem for node in ast.walk(ast.parse("model.eval()")) for problem in dangerous(node)] == []
+    assert dangers("model.eval()") == []
 
 
 def test_a_load_of_tensors_only_is_allowed() -> None:
     code = "torch.load('x', weights_only=True)"
-    assert [problem for node in ast.walk(ast.parse(code)) for problem in dangerous(node)] == []
+    assert dangers(code) == []
+
+
+def dangers(code: str) -> list[str]:
+    """The reasons why this source is forbidden. Only a source with a suspicious name is parsed."""
+    if not SUSPICIOUS.search(code):
+        return []
+    return [problem for node in ast.walk(ast.parse(code)) for problem in dangerous(node)]
 
 
 def _reads_tensors_only(call: ast.Call) -> bool:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import csv
 import os
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from app.text.tokenizer import Tokenizer
 from model import checkpoint
 from model.parallel import ParallelError, ProcessGroup
-from tests.forked import ForkedProcess, run_forked, run_transduce, start_fork
+from tests.forked import CONTEXT, ForkedProcess, run_forked, run_transduce, start_fork
 from tests.model.sentences import pairs, write_tsv
-from tests.model.test_trainer import dev_of, trainer_in
+from transduce.cli import main
 
 pytestmark = pytest.mark.training
 
@@ -75,28 +74,16 @@ def test_batches_divide_evenly_among_processes(monkeypatch: pytest.MonkeyPatch) 
         ProcessGroup().check(accumulate=3)
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
 def test_only_the_first_process_imports_matplotlib(
-    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str
 ) -> None:
-    monkeypatch.setenv("RANK", "1")
+    """The runs end before the first update, as after a signal."""
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr("model.interrupt.stop_signals", lambda: nullcontext(lambda: True))
     monkeypatch.delitem(sys.modules, "model.run_figures", raising=False)
-    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)
-    trainer.train(dev_of(trainer), is_stopping=lambda: True)
-    assert "model.run_figures" not in sys.modules
-
-
-FAILING_FIRST = """
-import sys
-from model.parallel import ProcessGroup
-with ProcessGroup() as group:
-    try:
-        with group.first_before_others():
-            print("body", group.rank)
-            raise ValueError("no such file")
-    except ValueError as error:
-        print(type(error).__name__, error, flush=True)
-    sys.stdin.read()  # the process stays alive: its end, too, would end the wait of the others
-"""
+    assert main(arguments(tmp_path, tokenizer_path, "run")) == 0
+    assert ("model.run_figures" in sys.modules) == (rank == "0")
 
 
 def environments() -> list[dict[str, str]]:
@@ -107,26 +94,34 @@ def environments() -> list[dict[str, str]]:
     return [{**common, "RANK": str(rank)} for rank in range(2)]
 
 
+def fail_first(environment: dict[str, str], parent: Connection) -> None:
+    """Fail in the first process, and send the error that each process sees."""
+    os.environ.update(environment)
+    with ProcessGroup() as group:
+        try:
+            with group.first_before_others():
+                raise ValueError("no such file")
+        except ValueError as error:
+            parent.send(f"{type(error).__name__} {error}")
+        parent.recv()  # the process stays alive: its end, too, would end the wait of the others
+
+
 def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
+    pipes = [CONTEXT.Pipe() for _ in range(2)]
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", FAILING_FIRST],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for environment in environments()
+        start_fork(fail_first, environment, child)
+        for environment, (_, child) in zip(environments(), pipes, strict=True)
     ]
     try:
-        second = processes[1].stdout
-        assert second is not None
-        assert select.select([second], [], [], TIMEOUT_S)[0], "the second process waits"
-        assert second.readline() == "ParallelError the first process of the run has failed\n"
+        second, _ = pipes[1]
+        assert second.poll(TIMEOUT_S), "the second process waits"
+        assert second.recv() == "ParallelError the first process of the run has failed"
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.join()
+        for end in (end for pipe in pipes for end in pipe):
+            end.close()
 
 
 def check_timeout(environment: dict[str, str]) -> None:

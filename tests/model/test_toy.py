@@ -26,11 +26,11 @@ VOCAB_SIZE = FIRST + 10
 
 
 def examples(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Sources and their targets. A source is COPY or REVERSE and 1-4 symbols. No source occurs twice."""
+    """Sources and their targets. A source is COPY or REVERSE and 1-3 symbols. No source occurs twice."""
     random_numbers = random.Random(seed)
     made: dict[tuple[int, ...], list[int]] = {}
     while len(made) < count:
-        symbols = random_numbers.choices(range(FIRST, VOCAB_SIZE), k=random_numbers.randint(1, 4))
+        symbols = random_numbers.choices(range(FIRST, VOCAB_SIZE), k=random_numbers.randint(1, 3))
         task = random_numbers.choice((COPY, REVERSE))
         made[task, *symbols] = symbols if task == COPY else symbols[::-1]
     return [(list(source), target) for source, target in made.items()]
@@ -44,15 +44,15 @@ def corpus_of(pairs: list[tuple[list[int], list[int]]]) -> Corpus:
 
 @pytest.mark.slow
 def test_copy_and_reverse_are_learnt(tmp_path: Path, tokenizer_path: Path) -> None:
-    everything = examples(12_000, seed=1)
-    train, test = everything[:-500], everything[-500:]
+    everything = examples(2_000, seed=1)
+    train, test = everything[:-200], everything[-200:]
     torch.manual_seed(1)
     config = ModelConfig(
-        VOCAB_SIZE, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+        VOCAB_SIZE, d_model=48, num_heads=4, d_ff=96, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
     )
     options = TrainingOptions(
-        max_steps=350,
-        evaluate_every=175,
+        max_steps=275,
+        evaluate_every=275,
         save_every=25,
         warmup_steps=100,
         learning_rate_factor=0.5,

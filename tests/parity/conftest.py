@@ -1,4 +1,4 @@
-"""The fixture `kernels` runs a test on standard kernels and on the native kernels of each target."""
+"""The fixture `kernels` runs a test on standard kernels, and on the native kernels for each kind of CPU."""
 
 from __future__ import annotations
 

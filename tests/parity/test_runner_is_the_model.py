@@ -237,7 +237,7 @@ def test_searches_with_their_own_start_tokens_equal_the_reference_search(
     subject = subject_of("fp32", has_target_start=True)
     sources = [tuple(pair.source.tolist()) for pair in ragged_pairs(5, num_pairs=12)]
     starts = [VOCAB_SIZE - 1 - number % 3 for number in range(12)]
-    options = DecodingOptions(beam_size=beam_size, max_target_length=22)
+    options = DecodingOptions(beam_size=beam_size, max_target_length=12)
     expected = subject.reference_ids(sources, options, starts)
     assert translate_ids(subject.load(kernels, num_rows=7), sources, options, starts=starts) == expected
     assert len(set(expected)) > 2
@@ -257,7 +257,6 @@ def test_large_vocabularies_give_pytorchs_log_probabilities_and_the_best_candida
     ids = np.array([BOS_ID] * 3, np.int32)
     best = runner.decode(StepInput(ids, np.zeros(3, np.int32), 5, wants_distributions=True))
     assert best.distributions is not None
-    assert best.ids.tolist() == [
-        [int(one) for one in np.argsort(-row, kind="stable") if one != EOS_ID][:5]
-        for row in best.distributions
-    ]
+    everything = best.distributions.copy()
+    everything[:, EOS_ID] = -np.inf  # the first subword is never the end token
+    np.testing.assert_array_equal(best.ids, np.argsort(-everything, axis=1, kind="stable")[:, :5])

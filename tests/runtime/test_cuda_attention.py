@@ -142,12 +142,17 @@ Runners = tuple[CudaRunner, CudaRunner]
 
 
 @pytest.fixture(scope="module")
-def runners(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Runners:
+def operators(library: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with the operator. It is compiled once."""
+    return operator_library(tmp_path_factory.mktemp("operator"), library, num_threads=4)
+
+
+@pytest.fixture(scope="module")
+def runners(operators: Path, tmp_path_factory: pytest.TempPathFactory) -> Runners:
     """Two GPU runners of one fp16 model over host memory: with ONNX Runtime's attention, and with the project's."""
     bundle = one_variant(random_model(max_length=MAX_LENGTH), "fp16", tmp_path_factory.mktemp("bundle"))
     variant = bundle.manifest.variants["fp16"]
     assert variant.gpu_decoder is not None
-    operators = operator_library(tmp_path_factory.mktemp("operator"), library, num_threads=4)
     _, usual, _ = load_both(bundle, num_rows=NUM_ROWS)
     _, own, decoder = load_both(bundle, num_rows=NUM_ROWS)
     options = SessionOptions("cpu", num_threads=1, operators=operators)
@@ -202,12 +207,11 @@ def test_without_a_graph_or_a_library_the_log_says_why(
 
 
 @pytest.mark.seconds
-def test_caches_that_are_not_written_in_place_are_an_error(library: Any, tmp_path: Path) -> None:
+def test_caches_that_are_not_written_in_place_are_an_error(operators: Path, tmp_path: Path) -> None:
     """The outputs of the caches are not bound, so ONNX Runtime gives them memory of their own."""
     bundle = one_variant(random_model(max_length=24), "fp16", tmp_path)
     variant = bundle.manifest.variants["fp16"]
     assert variant.gpu_decoder is not None
-    operators = operator_library(tmp_path, library, num_threads=4)
     cuda = host_cuda(HostCuda())
     session = RecordingSession(
         bundle.path, variant.gpu_decoder, SessionOptions("cpu", num_threads=1, operators=operators), cuda=cuda

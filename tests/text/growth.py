@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 TIMES = 16
-# Linear work grows by TIMES, and quadratic work by 256. CPU caches and clock may add a factor of five.
-MAX_GROWTH = 5 * TIMES
+# Linear work grows by TIMES, and quadratic work by 256. CPU caches and clock may add a factor of three. A small factor
+# finds quadratic work in a small input, and a small input takes little time.
+MAX_GROWTH = 3 * TIMES
 # A longer input may take another code path with a higher cost per unit. On that path, linear work takes 2 times as long
 # for twice the input, and quadratic work 4 times.
 MAX_DOUBLED = 3

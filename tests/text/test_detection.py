@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from py3langid import langid  # type: ignore[import-untyped]
 
-from app.text import detection
+from app.text import detection, detector_arrays
 from app.text.detection import LanguageDetector, LazyDetector, foreign_language, is_in_target, restrict_to
 from app.text.detector_arrays import NAMES, read_arrays, unpack, write_arrays
 
@@ -88,45 +90,57 @@ def test_a_short_phrase_can_be_certain(detector: LanguageDetector, text: str, la
 
 
 @pytest.fixture(scope="module")
+def packed() -> Mapping[str, NDArray[Any]]:
+    """The arrays of the packed model, unpacked once."""
+    return unpack()
+
+
+@pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written") / "arrays"
     write_arrays(folder)
     return folder
 
 
-@pytest.fixture
-def unpacked(written: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written, tmp_path / "arrays")
-
-
 @pytest.mark.seconds
-def test_mapped_arrays_equal_the_arrays_of_the_packed_model(unpacked: Path) -> None:
-    mapped, expected = read_arrays(unpacked), unpack()
-    assert all(isinstance(mapped[name], np.memmap) for name in NAMES)
-    assert all(np.array_equal(mapped[name], expected[name]) for name in NAMES)
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    "text", ["Der Zug nach Bremen hat heute Verspätung.", "ok", "été", "日本語のテキスト"]
-)
-def test_a_detector_with_mapped_arrays_gives_the_same_probabilities(
-    unpacked: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+def test_mapped_arrays_equal_the_arrays_of_the_packed_model(
+    written: Path, packed: Mapping[str, NDArray[Any]]
 ) -> None:
-    monkeypatch.setattr(detection, "folder_of_environment", lambda: unpacked)
+    mapped = read_arrays(written)
+    assert all(isinstance(mapped[name], np.memmap) for name in NAMES)
+    assert all(np.array_equal(mapped[name], packed[name]) for name in NAMES)
+
+
+@pytest.mark.seconds
+def test_a_detector_with_mapped_arrays_gives_the_same_probabilities(
+    written: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(detection, "folder_of_environment", lambda: written)
     mapped = LanguageDetector(["de", "en"])
     monkeypatch.setattr(detection, "folder_of_environment", lambda: tmp_path / "missing")
-    assert mapped.detect(text) == LanguageDetector(["de", "en"]).detect(text)
+    unpacked = LanguageDetector(["de", "en"])
+    for text in ("Der Zug nach Bremen hat heute Verspätung.", "ok", "été", "日本語のテキスト"):
+        assert mapped.detect(text) == unpacked.detect(text)
 
 
-@pytest.mark.seconds
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_no_file_is_mapped_if_one_is_truncated(unpacked: Path, name: str, is_empty: bool) -> None:
-    path = unpacked / f"{name}.npy"
-    path.write_bytes(b"" if is_empty else path.read_bytes()[:-1])
-    found = read_arrays(unpacked)
-    assert not any(isinstance(found[each], np.memmap) for each in NAMES)
+def test_no_file_is_mapped_if_one_is_truncated(
+    written: Path,
+    packed: Mapping[str, NDArray[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    is_empty: bool,
+) -> None:
+    """All arrays are those of `unpack`, which here returns arrays that are unpacked already."""
+    for each in NAMES:
+        (tmp_path / f"{each}.npy").symlink_to(written / f"{each}.npy")
+    content = (written / f"{name}.npy").read_bytes()
+    (tmp_path / f"{name}.npy").unlink()
+    (tmp_path / f"{name}.npy").write_bytes(b"" if is_empty else content[:-1])
+    monkeypatch.setattr(detector_arrays, "unpack", lambda: packed)
+    assert read_arrays(tmp_path) is packed
 
 
 def test_a_truncated_packed_model_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -138,12 +152,16 @@ def test_a_truncated_packed_model_is_an_error(monkeypatch: pytest.MonkeyPatch, t
         unpack()
 
 
-@pytest.mark.seconds
-def test_arrays_are_written_again_over_damaged_ones(unpacked: Path) -> None:
-    (unpacked / "pc.npy").unlink()
-    write_arrays(unpacked)
-    assert isinstance(read_arrays(unpacked)["pc"], np.memmap)
-    assert [path.name for path in unpacked.parent.iterdir()] == ["arrays"]
+def test_arrays_are_written_again_over_damaged_ones(
+    packed: Mapping[str, NDArray[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    (folder / "ptc.npy").write_bytes(b"")
+    monkeypatch.setattr(detector_arrays, "unpack", lambda: packed)
+    write_arrays(folder)
+    assert isinstance(read_arrays(folder)["ptc"], np.memmap)
+    assert [path.name for path in tmp_path.iterdir()] == ["arrays"]
 
 
 def test_restricted_probabilities_add_up_to_one(detector: LanguageDetector) -> None:

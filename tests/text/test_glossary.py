@@ -249,7 +249,7 @@ def test_long_terms_that_almost_match_at_each_word_take_near_linear_time(
     check_near_linear(find, 1000)
 
 
-def test_a_short_term_in_place_of_a_long_one_takes_near_linear_time() -> None:
+def test_a_short_term_found_where_a_long_one_fails_takes_near_linear_time() -> None:
     def find(size: int) -> None:
         terms = [Term("人", "x"), Term("人" * size + "口", "x")]
         assert len(found("人" * 2 * size, terms, "zh")) == 2 * size

@@ -156,16 +156,16 @@ def test_spans_that_share_a_character_are_merged() -> None:
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """The text has a colon, because `protected_spans` returns at once if a text has no sign of a protected span."""
-    check_near_linear(lambda size: protected_spans(":" + unit * (size // len(unit))), 400_000)
+    check_near_linear(lambda size: protected_spans(":" + unit * (size // len(unit))), 100_000)
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("start", ["[a b=c", "<%", "*|A", "%%a"])
 @pytest.mark.parametrize("unit", [" b=c", "b", " ", "%", "|", "<", " b='c'", "="])
 def test_time_is_linear_in_the_length_of_a_template_tag(start: str, unit: str) -> None:
-    check_near_linear(lambda size: protected_spans(start + unit * (size // len(unit))), 400_000)
+    check_near_linear(lambda size: protected_spans(start + unit * (size // len(unit))), 100_000)
 
 
 @pytest.mark.parametrize("unit", ["1.", "a.", "\u4f8b.", "1\u4f8b.", "-a"])
 def test_time_is_linear_in_the_length_of_a_domain(unit: str) -> None:
-    check_near_linear(lambda size: protected_spans("a@b.xn-" + unit * (size // len(unit))), 400_000)
+    check_near_linear(lambda size: protected_spans("a@b.xn-" + unit * (size // len(unit))), 100_000)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
+from asyncio import AbstractEventLoop, events
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.model.sentences import write_tokenizer
@@ -26,18 +28,31 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WINDOW = ViewportSize(width=1180, height=860)
 OpenUi = Callable[..., TranslatePage]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser per module, because no other test can start an event loop while Playwright runs."""
+@pytest.fixture(scope="session")
+def started_browser() -> Iterator[tuple[Browser, AbstractEventLoop]]:
+    """A browser, and Playwright's event loop, which is marked as not running until `browser` marks it."""
     if CHROMIUM is None:
         pytest.skip("no chromium here (Debian: apt install chromium-headless-shell)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
+        loop = asyncio.get_running_loop()
+        events._set_running_loop(None)
+        yield browser, loop
+        events._set_running_loop(loop)
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser(started_browser: tuple[Browser, AbstractEventLoop]) -> Iterator[Browser]:
+    """The session's browser. Between the modules that use it, tests can start event loops of their own."""
+    browser, loop = started_browser
+    events._set_running_loop(loop)
+    yield browser
+    events._set_running_loop(None)
 
 
 @pytest.fixture(scope="session")
@@ -73,14 +88,24 @@ def remove_hang_file(hang_file: Path) -> Iterator[None]:
     hang_file.unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="module")
+def used_page(browser: Browser) -> Iterator[Page]:
+    """A page that one test after the other uses. A page in a new context takes twice the time to load."""
+    with browser.new_context(viewport=WINDOW) as context:
+        yield context.new_page()
+
+
 @contextlib.contextmanager
-def pages(browser: Browser) -> Iterator[OpenUi]:
+def pages(browser: Browser, used_page: Page | None = None) -> Iterator[OpenUi]:
     """A function that opens a page of a server.
 
+    used_page: opened instead of a new page by the first call that has neither `before` nor options. It is as a new page
+        again at the end.
     path: the path of the page. before: called with the page before it is opened. options: for the browser context.
     At the end, check that no page has had a script error or has sent a request to another host.
     """
     opened: list[TranslatePage] = []
+    free = [] if used_page is None else [used_page]
 
     def open_page(
         server: ServerProcess,
@@ -89,8 +114,10 @@ def pages(browser: Browser) -> Iterator[OpenUi]:
         before: Callable[[Page], None] | None = None,
         **options: object,
     ) -> TranslatePage:
-        context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})  # type: ignore[arg-type]
-        page = context.new_page()
+        if free and before is None and not options:
+            page = free.pop()
+        else:
+            page = browser.new_context(**{"viewport": WINDOW, **options}).new_page()  # type: ignore[arg-type]
         ui = TranslatePage(page, server.url)
         opened.append(ui)
         if before is not None:
@@ -100,14 +127,18 @@ def pages(browser: Browser) -> Iterator[OpenUi]:
 
     yield open_page
     for ui in opened:
-        ui.page.context.close()
+        if ui.page is used_page:
+            ui.leave(WINDOW)
+        else:
+            ui.page.context.close()
+    for ui in opened:
         assert ui.script_errors == []
         assert [url for url in ui.urls if not url.startswith(f"{ui.url}/")] == []
 
 
 @pytest.fixture
-def open_ui(browser: Browser) -> Iterator[OpenUi]:
-    with pages(browser) as open_page:
+def open_ui(browser: Browser, used_page: Page) -> Iterator[OpenUi]:
+    with pages(browser, used_page) as open_page:
         yield open_page
 
 
@@ -115,3 +146,10 @@ def open_ui(browser: Browser) -> Iterator[OpenUi]:
 def ui(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
     """The page of the bundled model's server, ready for input."""
     return open_ui(model_server).ready()
+
+
+@pytest.fixture(scope="module")
+def shared_ui(browser: Browser, model_server: ServerProcess) -> Iterator[TranslatePage]:
+    """One page for tests that only call functions of the page's modules."""
+    with pages(browser) as open_page:
+        yield open_page(model_server).ready()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from playwright.sync_api import FilePayload, Locator, Page, Request, Route, expect
+from playwright.sync_api import Error, FilePayload, Locator, Page, Request, Route, ViewportSize, expect
 
 TIMEOUT_MS = 120_000  # reached only by a hang, even on a busy machine
 expect.set_options(timeout=TIMEOUT_MS)
@@ -30,7 +30,10 @@ class TranslatePage:
         self.script_errors: list[str] = []
         page.set_default_timeout(TIMEOUT_MS)
         page.on("request", self._record)
-        page.on("pageerror", lambda error: self.script_errors.append(str(error)))
+        page.on("pageerror", self._record_error)
+
+    def _record_error(self, error: Error) -> None:
+        self.script_errors.append(str(error))
 
     def _record(self, request: Request) -> None:
         self.urls.append(request.url)
@@ -42,6 +45,21 @@ class TranslatePage:
         expect(self["model"]).not_to_be_empty()
         self["source-language"].select_option(source)
         return self
+
+    def leave(self, window: ViewportSize) -> None:
+        """Make the page as a new one, except for the browser's cache. window: its size."""
+        for other in self.page.context.pages:
+            if other is not self.page:
+                other.close()
+        self.page.unroute_all()
+        # A navigation that a script starts keeps the renderer process, which has the code of the scripts in memory.
+        self.page.evaluate("() => { location.href = 'about:blank'; }")
+        self.page.wait_for_url("about:blank")
+        self.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")  # of the page before
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size(window)
+        self.page.remove_listener("request", self._record)
+        self.page.remove_listener("pageerror", self._record_error)
 
     def __getitem__(self, identity: str) -> Locator:
         """The element with this id."""

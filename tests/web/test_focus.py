@@ -54,10 +54,10 @@ def test_after_an_alternative_a_word_has_the_focus(ui: TranslatePage) -> None:
     [("Ja, gut.", 4, "gut"), ("Ja, gut.", 2, "Ja"), ("Ja, gut.", 7, "gut"), ("„Ja“", 0, "Ja"), ("…", 0, "")],
 )
 def test_for_a_punctuation_mark_the_word_before_it_gets_the_focus(
-    ui: TranslatePage, text: str, start: int, word: str
+    shared_ui: TranslatePage, text: str, start: int, word: str
 ) -> None:
     """If no word is before the mark, the first word gets the focus."""
-    focused = ui.page.evaluate(
+    focused = shared_ui.page.evaluate(
         """async ({ text, start }) => {
           const { Target } = await import("./assets/target.js");
           const box = document.createElement("div");
@@ -179,9 +179,9 @@ def test_the_focus_stays_at_its_position_in_a_new_translation(ui: TranslatePage)
 
 
 @pytest.mark.parametrize("is_plain", [True, False], ids=["without words", "with words"])
-def test_a_draft_keeps_the_focus_in_the_box(ui: TranslatePage, *, is_plain: bool) -> None:
+def test_a_draft_keeps_the_focus_in_the_box(shared_ui: TranslatePage, *, is_plain: bool) -> None:
     """Without words, the box itself has the focus."""
-    focused = ui.page.evaluate(
+    focused = shared_ui.page.evaluate(
         """async (isPlain) => {
           const { Target } = await import("./assets/target.js");
           const box = document.createElement("div");

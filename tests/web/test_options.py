@@ -64,10 +64,10 @@ def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     ],
 )
 def test_the_sides_of_a_glossary_line(
-    ui: TranslatePage, line: str, entry: list[str] | None, swapped: str
+    shared_ui: TranslatePage, line: str, entry: list[str] | None, swapped: str
 ) -> None:
     """A swapped line parses to the same two sides, exchanged. So a second swap restores the entry."""
-    entries, wrong, swapped_line, entries_of_swapped = ui.page.evaluate(
+    entries, wrong, swapped_line, entries_of_swapped = shared_ui.page.evaluate(
         """async line => {
           const { parseTerms, swappedTerms } = await import("./assets/terms.js");
           const { terms, wrongLines } = parseTerms(line);

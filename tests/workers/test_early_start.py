@@ -147,14 +147,14 @@ def test_if_there_is_no_bundle_the_fork_server_ends(tmp_path: Path) -> None:
         fork_server.close()
 
 
-@pytest.mark.parametrize("load_yields", [True, False])
-def test_only_a_load_beside_other_models_has_a_low_priority(load_yields: bool) -> None:
+@pytest.mark.parametrize("loads_at_low_priority", [True, False])
+def test_only_a_load_beside_other_models_has_a_low_priority(loads_at_low_priority: bool) -> None:
     def load(**_options: object) -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    spec = cast(ModelSpec, SimpleNamespace(load_yields=load_yields, load=load))
+    spec = cast(ModelSpec, SimpleNamespace(loads_at_low_priority=loads_at_low_priority, load=load))
     before = load()
-    assert cast(int, load_shared(spec)) == (min(19, before + LOAD_NICENESS) if load_yields else before)
+    assert cast(int, load_shared(spec)) == (min(19, before + LOAD_NICENESS) if loads_at_low_priority else before)
 
 
 def test_only_the_slow_thread_has_a_low_priority() -> None:

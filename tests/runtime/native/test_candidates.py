@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,20 @@ def log_softmax(logits: Array) -> Array:
     return expected
 
 
-def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> None:
-    """Check all log-probabilities and the best candidates. expected: the exact log-probabilities, (n, V)."""
-    found, without_distributions = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
-    assert np.allclose(found["log_probabilities"], expected, rtol=3e-7, atol=1e-6)
-    values, ids = best(found["log_probabilities"], k)
-    for result in (found, without_distributions):
-        assert (result["top_ids"] == ids).all()
-        assert (result["top_log_probabilities"] == values).all()
+def check_best(vocabulary: Vocabulary, x: Array, expected: Array, counts: Collection[int]) -> None:
+    """Check all log-probabilities, and the k best candidates for each k of `counts`.
+
+    expected: the exact log-probabilities, (n, V).
+    """
+    log_probabilities = vocabulary.run(x, 1)["log_probabilities"]
+    assert np.allclose(log_probabilities, expected, rtol=3e-7, atol=1e-6)
+    values, ids = best(log_probabilities, max(counts))
+    for k in counts:
+        found, without_distributions = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
+        assert np.array_equal(found["log_probabilities"], log_probabilities)
+        for result in (found, without_distributions):
+            assert (result["top_ids"] == ids[:, :k]).all()
+            assert (result["top_log_probabilities"] == values[:, :k]).all()
 
 
 @pytest.mark.seconds
@@ -78,8 +85,7 @@ def test_the_best_candidates_are_found_in_rows_of_every_shape(vocab_size: int, n
     expected = log_softmax(logits)
     for n in (3, 16, 70):
         order = np.random.default_rng(n).integers(0, 16, n)
-        for k in {min(k, vocab_size) for k in CANDIDATE_COUNTS}:
-            check_best(vocabulary, rows[order], expected[order], k)
+        check_best(vocabulary, rows[order], expected[order], {min(k, vocab_size) for k in CANDIDATE_COUNTS})
 
 
 def test_no_log_probability_is_above_zero() -> None:
@@ -106,10 +112,8 @@ def test_impossible_subwords_come_after_possible_ones(
     table[0] = logits
     vocabulary, rows = of_logits(table)
     for n in (1, 30):
-        for k in (1, 5, 17, 61):
-            check_best(
-                vocabulary, np.repeat(rows[:1], n, axis=0), np.repeat(log_softmax(table[:1]), n, axis=0), k
-            )
+        expected = np.repeat(log_softmax(table[:1]), n, axis=0)
+        check_best(vocabulary, np.repeat(rows[:1], n, axis=0), expected, (1, 5, 17, 61))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,19 @@ def in_order(x: Floats, weights: Floats) -> Floats:
     return total
 
 
+@cache
+def exact_product(inputs: int) -> tuple[Floats, Floats, Floats]:
+    """x, weights and `in_order(x, weights)`. It is computed once for all targets and numbers of threads."""
+    weights = coarse(1, inputs, inputs)
+    # The magnitudes differ much, so every order of additions rounds differently.
+    powers = 2.0 ** np.random.default_rng(2).integers(0, 17, inputs)
+    x = (np.abs(coarse(3, max(ROW_COUNTS), inputs)) * powers).astype(np.float32)
+    expected = in_order(x, weights)
+    # Another order gives other sums with these data.
+    assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
+    return x, weights, expected
+
+
 def coarse(seed: int, *shape: int) -> Floats:
     """Random multiples of 1/4096 below 2. The product of two of them has more bits than a float32."""
     return (np.random.default_rng(seed).integers(-8191, 8192, shape) / 4096).astype(np.float32)
@@ -54,13 +68,7 @@ def coarse(seed: int, *shape: int) -> Floats:
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:
-    weights = coarse(1, inputs, inputs)
-    # The magnitudes differ much, so every order of additions rounds differently.
-    powers = 2.0 ** np.random.default_rng(2).integers(0, 17, inputs)
-    x = (np.abs(coarse(3, max(ROW_COUNTS), inputs)) * powers).astype(np.float32)
-    expected = in_order(x, weights)
-    # Another order gives other sums with these data.
-    assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
+    x, weights, expected = exact_product(inputs)
     product = product_alone(weights)
     native.set_num_threads(num_threads)
     for n in ROW_COUNTS:

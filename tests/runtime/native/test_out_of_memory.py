@@ -12,7 +12,6 @@ import resource
 import numpy as np
 from pathlib import Path
 from app.runtime import native
-from tests.runtime.native.test_feed_forward import Block
 
 def limit_memory():
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -22,6 +21,8 @@ def allow_memory():
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """
 ON_A_WORKER = """
+from tests.runtime.native.test_feed_forward import Block
+
 block = Block(64, 4096)
 operator, rows = block.operator(), block.rows(1000)
 expected = operator.run(rows)  # this thread has its scratch memory from here on
@@ -39,6 +40,8 @@ for name, values in operator.run(rows).items():
     assert np.array_equal(values, expected[name]), name
 """
 ON_THE_CALLER = """
+from tests.runtime.native.test_feed_forward import Block
+
 block = Block(64, 4096)
 operator, rows = block.operator(), block.rows(40)
 expected = operator.run(rows)

@@ -31,7 +31,7 @@ from tests.runtime.native.test_whole import (
 FEW_ROWS, MANY_ROWS = 7, 100
 # The minimum number of calls in which a test sets the flag, at 50 different times in turn. A sanitizer's build and an
 # emulated processor are slow, so they make fewer calls.
-MIN_CALLS = 50 if {"NATIVE_LIBRARY", "EMULATED_PYTHON"} & set(os.environ) else 200
+MIN_CALLS = 50 if {"NATIVE_LIBRARY", "EMULATED_PYTHON"} & set(os.environ) else 100
 # Rows that one thread decodes as a single part, both with tile registers (12 to 96 rows) and without them (16 to 36).
 ROWS_PER_THREAD = 32
 
