@@ -97,7 +97,8 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
         detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
         detector.loaded()  # starts loading in a thread, in parallel with the models
         for path in paths:
-            first_server, fork_server = fork_server, None  # the first model takes the fork server that was started early
+            # The first model takes the fork server that was started early.
+            first_server, fork_server = fork_server, None
             loaded.append(load_model(path, settings, first_server))
     except BaseException:
         release_models(LoadedModels(loaded))
@@ -191,7 +192,9 @@ def start_again(spec: ModelSpec, manifest: Manifest, dead: Worker) -> Worker:
     be loaded or has changed, OSError if the process does not start, and WorkerEnded if it ends.
     """
     assert isinstance(dead, WorkerProxy)
-    worker = dead.successor(start_fork_server(), msgspec.json.encode(replace(spec, loads_at_low_priority=False)))
+    worker = dead.successor(
+        start_fork_server(), msgspec.json.encode(replace(spec, loads_at_low_priority=False))
+    )
     try:
         worker.load()
         path = Path(spec.folder)

@@ -56,7 +56,7 @@ class TokenDetails:
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """The coverage, which is multiplied by `coverage_penalty`: the sum over source tokens of log(attention to the token).
+        """The coverage, the factor of `coverage_penalty`: the sum over source tokens of log(attention to the token).
 
         The attention to a source token is summed over the target tokens, and limited to the range from MIN_COVERAGE to
         1. So the coverage is at most 0. Without attention the coverage is 0. Equation 14 of Wu et al. 2016, "Google's

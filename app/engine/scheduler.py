@@ -15,8 +15,8 @@ Bound on waiting. It holds if no forward fails, no rows pause (app/engine/caller
 later callers. Let there be R rows, beams of at most B rows and targets of at most T subwords. Then at least
 floor(R / B) sequences (or all that wait) are admitted in every T + 1 steps. In a step where only the encoding budget
 stops the admission, at least one is admitted. If a sequence's search is restarted (`Sequence.restart_guarded`,
-`Sequence.restart_widened`), its steps are counted again from zero. If at most W sequences are admitted before a sequence
-(`FairQueue` bounds W), then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+`Sequence.restart_widened`), its steps are counted again from zero. If at most W sequences are admitted before a
+sequence (`FairQueue` bounds W), then it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
 from their sources, half of them at a time. A half that fails is halved again, until the failing sequence runs alone and
@@ -148,7 +148,8 @@ class Scheduler:
             else:
                 budget -= len(sequence.source_ids)
                 self._queue.pop(caller)
-                sequence.caller = caller  # several callers may wait for the sequence: its rows count for the one whose turn it is
+                # Several callers may wait for the sequence. Its rows count for the one whose turn it is.
+                sequence.caller = caller
                 self._admit(sequence)
                 admitted.append(sequence)
         return admitted, expired

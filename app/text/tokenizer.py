@@ -73,7 +73,7 @@ class Tokenizer:
     """A SentencePiece vocabulary, of the source, of the target or of both. Any thread may use it."""
 
     def __init__(self, path: Path, *, ends_source: bool = True, tag_follows_source: bool = False) -> None:
-        """Load a SentencePiece model. Raises TokenizerError if the file is no model or its placeholder symbols do not work.
+        """Load a SentencePiece model. Raises TokenizerError if it is no model or lacks usable placeholder symbols.
 
         ends_source: whether `encode` adds the end token. A source without any subword always has it.
         tag_follows_source: whether the tag of `encode_tagged` is the last id, not the first.

@@ -19,7 +19,8 @@ class ModelSpec:
 
     num_threads: threads of all workers together. log_level: the server's log level.
     has_shortlist: whether native kernels load the bundle's shortlist.
-    loads_at_low_priority: whether a fork server loads the model in a thread of a low priority, because other models serve.
+    loads_at_low_priority: whether a fork server loads the model in a thread of a low priority, because other
+        models serve.
     """
 
     folder: str

@@ -22,7 +22,7 @@ LETTERS = "abcdefghnorstuvAEST\u00e4\u00df.,'-19\u00a0\t" + PLACEHOLDER_SYMBOLS[
 SENTENCES = [pair.source for pair in pairs()] * 5
 
 
-def train(folder: Path, **options: object) -> Path:
+def train(folder: Path, **options: Any) -> Path:
     """Train a SentencePiece model with the library's own defaults, except for the placeholder symbols."""
     path = folder / "other.spm"
     sentencepiece.SentencePieceTrainer.train(

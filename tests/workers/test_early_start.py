@@ -154,7 +154,9 @@ def test_only_a_load_beside_other_models_has_a_low_priority(loads_at_low_priorit
 
     spec = cast(ModelSpec, SimpleNamespace(loads_at_low_priority=loads_at_low_priority, load=load))
     before = load()
-    assert cast(int, load_shared(spec)) == (min(19, before + LOAD_NICENESS) if loads_at_low_priority else before)
+    assert cast(int, load_shared(spec)) == (
+        min(19, before + LOAD_NICENESS) if loads_at_low_priority else before
+    )
 
 
 def test_only_the_slow_thread_has_a_low_priority() -> None:
