@@ -32,12 +32,12 @@ MANY_RESTARTS: dict[str, object] = {
     "coalesce": False,
 }
 RESTARTS = "transduce_worker_restarts_total"
-# One worker decodes both texts for a while, since every hypothesis has at least 80 subwords.
+# One worker decodes both texts for a while, since every hypothesis has at least 160 subwords.
 SLOW: dict[str, Any] = {
     "text": TEXTS[:2],
     "beam_size": 16,
-    "min_target_length": 80,
-    "max_target_length": 81,
+    "min_target_length": 160,
+    "max_target_length": 161,
     "timeout_ms": 60_000,
 }
 # Seconds of CPU time after which a worker certainly decodes.
@@ -91,10 +91,10 @@ def kill_busy(workers: list[psutil.Process]) -> psutil.Process:
 
 def test_killed_workers_cost_no_answer(server: ServerProcess, bundled: httpx.Client) -> None:
     # The slow requests keep both workers busy until one worker is killed, even if a busy machine delays the kill.
-    all_options = [*[SLOW] * 2, *OPTIONS * 2]
+    all_options = [*[SLOW] * 4, *OPTIONS * 4]
     answers = {str(options): translations(post(bundled, **options)) for options in (SLOW, *OPTIONS)}
     workers = workers_of(server)
-    with server.client() as client, ThreadPoolExecutor(4) as pool:
+    with server.client() as client, ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(post, client, **options) for options in all_options]
         kill_busy(workers)
         died = server.wait_for("engine_process_died")

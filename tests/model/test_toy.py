@@ -51,8 +51,8 @@ def test_copy_and_reverse_are_learnt(tmp_path: Path, tokenizer_path: Path) -> No
         VOCAB_SIZE, d_model=48, num_heads=4, d_ff=96, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
     )
     options = TrainingOptions(
-        max_steps=275,
-        evaluate_every=275,
+        max_steps=300,
+        evaluate_every=300,
         save_every=25,
         warmup_steps=100,
         learning_rate_factor=0.5,
