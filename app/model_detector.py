@@ -29,7 +29,7 @@ class ModelDetector:
         if self.current is not None and languages == self._languages:
             return self.current
         detector = lazy_detector(languages)
-        detector.loaded()
+        detector.start_loading()
         return detector
 
 

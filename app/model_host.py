@@ -279,7 +279,7 @@ class ModelHost:
         )
         fields = {
             "model": ", ".join(model.name for model in self.models),
-            "version": ", ".join(model.translator.version.version for model in self.models),
+            "version": ", ".join(model.version for model in self.models),
             "precision": ", ".join(model.precision for model in self.models),
             "seconds": f"{time.monotonic() - started:.2f}",
         }

@@ -95,7 +95,7 @@ def load_models(settings: Settings, fork_server: ForkServer | None = None) -> Lo
         check_names(paths, manifests)
         pairs = [pair for manifest in manifests for pair in manifest.language_pairs]
         detector = lazy_detector({code for pair in pairs for code in (pair.source, pair.target)})
-        detector.loaded()  # starts loading in a thread, in parallel with the models
+        detector.start_loading()  # in a thread, in parallel with the models
         for path in paths:
             # The first model takes the fork server that was started early.
             first_server, fork_server = fork_server, None

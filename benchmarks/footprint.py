@@ -40,7 +40,7 @@ STEPS = (
         "bundle, tokeniser, graphs, weights",
         "model = app.startup.load_model(app.startup.find_bundles(application.settings)[0], application.settings)",
     ),
-    ("detector of languages", "detector = app.startup.lazy_detector(['en', 'de']).loaded().result()"),
+    ("detector of languages", "detector = app.startup.lazy_detector(['en', 'de']).start_loading().result()"),
 )
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -1,8 +1,8 @@
 """Writes a model in CTranslate2's format, without CTranslate2.
 
-The file model.bin holds named variables. The products of one attention that have the same input are one product with
-concatenated outputs: q, k and v, or k and v of cross-attention. The file stores the table of positions, so it can
-express sinusoidal and learned positions.
+The file model.bin holds named variables. It has one linear layer in place of the linear layers of one attention that
+have the same input: q, k and v of self-attention, and k and v of cross-attention. Their outputs are concatenated. The
+file stores the table of positions, so it can express sinusoidal and learned positions.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _attributes(config: ModelConfig) -> dict[str, NDArray[Any]]:
 
 
 def _write_variables(file: BinaryIO, variables: Mapping[str, NDArray[Any]]) -> None:
-    """Write model.bin: version, name and revision of the specification, variables, aliases."""
+    """Write model.bin: the format's version, the name and revision of the kind of model, variables, aliases."""
 
     def numbers(kinds: str, *values: int) -> None:
         file.write(struct.pack(f"<{kinds}", *values))

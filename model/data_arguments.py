@@ -31,14 +31,14 @@ def domain_weight(text: str) -> tuple[str, float]:
 def positive(text: str) -> int:
     """Parse a whole number of at least 1. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def not_negative(text: str) -> int:
     """Parse a whole number of at least 0. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -48,7 +48,7 @@ def number_from(least: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         found = number_or_nan(text)
         if not least <= found < math.inf:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from {least:g}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of at least {least:g}")
         return found
 
     return parse
@@ -100,7 +100,7 @@ def files_of(specifications: list[str]) -> list[Path]:
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
     """The sentence pairs of all files that `--data` names, in the order of `specifications`.
 
-    Raises CorpusError before the first pair is read: as `check_file` for each file, and if a folder has no TSV file.
+    Raises CorpusError before the first pair is read: if `check_file` refuses a file, or if a folder has no TSV file.
     """
     from model.corpus import check_file, read_data
 
@@ -146,8 +146,8 @@ def add_one_way_arguments(parser: argparse.ArgumentParser) -> None:
 def one_way_directions(directions: Sequence[Direction]) -> tuple[Direction, Direction]:
     """The direction of `--one-way` and the direction of `--one-way-reverse`.
 
-    Neither direction is reversed: a pair's source in the file is the source. directions: the result of directions_of or
-    of with_lexicon.
+    `is_reversed` is False in both, because the model reads the source of a pair in the files of both options.
+    directions: the result of directions_of or of with_lexicon.
     """
     import dataclasses
 

@@ -61,7 +61,7 @@ def test_if_the_detector_cannot_be_loaded_the_new_engines_are_closed(tmp_path: P
 
     def detector() -> LazyDetector:
         lazy = LazyDetector(load)
-        lazy.loaded()  # begins to load on a thread; an error is raised when the detector is awaited
+        lazy.start_loading()  # on a thread; an error is raised when the detector is awaited
         return lazy
 
     def model(*_arguments: object) -> Any:

@@ -70,7 +70,7 @@ def served_target(target: str, targets: Collection[str]) -> str:
     return served_language(target, targets) or target
 
 
-def target_of_detected(target: str, pairs: Collection[tuple[str, str]]) -> str:
+def target_for_detected_source(target: str, pairs: Collection[tuple[str, str]]) -> str:
     """As `served_target`, for a source that is detected.
 
     The target may be a language that is served only as a source: a text in that language is returned unchanged.

@@ -90,7 +90,7 @@ class Service:
                 close()
 
     def check_open(self) -> Models:
-        """The models. Raises NotReady while no request is accepted."""
+        """Check that requests are accepted, and return the models. Raises NotReady."""
         is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._accepts_work)
         if self._models is None or not is_open:
             raise NotReady(f"the server takes no requests: {self.phase}")

@@ -14,10 +14,10 @@ from app.decoding.scoring import score
 from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# Steps that the buffer of recent steps holds, as a multiple of max_length. At least 2, because the last max_length
-# steps are kept and a call may add as many. If smaller, kept steps are moved more often. If larger, the buffer takes
+# Size of the buffer of recent steps, as a multiple of max_length. At least 2, because the buffer always keeps the last
+# max_length steps and a call may add as many. If smaller, kept steps are moved more often. If larger, the buffer takes
 # more memory.
-MAX_LENGTHS_KEPT = 4
+BUFFER_MAX_LENGTHS = 4
 # More subwords than any hypothesis has.
 NEVER = 1 << 30
 
@@ -149,12 +149,14 @@ class GreedyRows:
         # last step. `_make_room` keeps at least the last max_length steps.
         self._end = 0
         self._max_length = max_length
-        self._ids = np.zeros((MAX_LENGTHS_KEPT * max_length, num_rows), np.int32)
+        self._ids = np.zeros((BUFFER_MAX_LENGTHS * max_length, num_rows), np.int32)
         self._scores = np.zeros(self._ids.shape, np.float32)
-        self._is_held = np.zeros(num_rows, bool)
+        # `has_search` of each row.
+        self._has_search = np.zeros(num_rows, bool)
         self._next_decisions = np.full(num_rows, NEVER, np.int32)
         self._max_steps = np.full(num_rows, NEVER, np.int32)
-        # Steps that all searches can take before one of them must decide: this number, or more.
+        # A lower bound of the steps that all searches can take before one of them must decide. `remove` leaves it as it
+        # is, although the other searches may take more.
         self._num_plain_steps = NEVER
         self._searches: dict[int, GreedySearch] = {}
 
@@ -164,7 +166,7 @@ class GreedyRows:
     def add(self, row: int, search: GreedySearch) -> None:
         """Run a search in this row, from its current state."""
         self._searches[row] = search
-        self._is_held[row] = True
+        self._has_search[row] = True
         num_tokens, next_decision = search.num_tokens, search.next_decision
         self.last_ids[row], self.lengths[row] = search.last_ids[0], num_tokens
         self._next_decisions[row], self._max_steps[row] = next_decision, search.options.max_target_length + 1
@@ -175,7 +177,7 @@ class GreedyRows:
         self.sync(row)
         self.remove(row)
 
-    def is_running(self, row: int) -> bool:
+    def has_search(self, row: int) -> bool:
         """Whether a search runs in this row."""
         return row in self._searches
 
@@ -186,7 +188,7 @@ class GreedyRows:
 
     def move(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Move searches from source rows to target rows. No target is a source. A source row may have no search."""
-        for values in (self.last_ids, self.lengths, self._is_held, self._next_decisions, self._max_steps):
+        for values in (self.last_ids, self.lengths, self._has_search, self._next_decisions, self._max_steps):
             values[targets] = values[sources]
         for recent in (self._ids, self._scores):
             recent[:, targets] = recent[:, sources]
@@ -195,12 +197,12 @@ class GreedyRows:
         self._searches = {moved.get(row, row): search for row, search in self._searches.items()}
 
     def _clear(self, rows: int | NDArray[np.int32]) -> None:
-        self._is_held[rows] = False
+        self._has_search[rows] = False
         self.last_ids[rows], self.lengths[rows] = self._free_id, 0
         self._next_decisions[rows] = self._max_steps[rows] = NEVER
 
     def num_steps_ahead(self, max_steps: int) -> int:
-        """The number of steps that every search may still take, including its last one; at most `max_steps`."""
+        """The least number of steps that any search may still take, its last one included; at most `max_steps`."""
         if max_steps <= self._num_plain_steps:
             return max_steps
         return min(max_steps, int((self._max_steps - self.lengths).min()))
@@ -208,20 +210,20 @@ class GreedyRows:
     def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Advance all searches by some steps. Returns the rows whose search is done.
 
-        log_probabilities, ids: (num_steps, num_rows), the best candidate of each of the first rows. Only end tokens
-        follow an end token.
+        log_probabilities, ids: (num_steps, n), the best candidates of rows 0 to n - 1. All searches are in these rows.
+        Only end tokens follow an end token.
         """
         num_new, num_rows = ids.shape
         begin, end = self._make_room(num_new)
         self._ids[begin:end, :num_rows] = ids
         self._scores[begin:end, :num_rows] = log_probabilities
-        is_held, lengths, last_ids = (
-            self._is_held[:num_rows],
+        has_search, lengths, last_ids = (
+            self._has_search[:num_rows],
             self.lengths[:num_rows],
             self.last_ids[:num_rows],
         )
-        np.copyto(last_ids, ids[-1], where=is_held, casting="unsafe")
-        np.add(lengths, num_new, out=lengths, where=is_held)
+        np.copyto(last_ids, ids[-1], where=has_search, casting="unsafe")
+        np.add(lengths, num_new, out=lengths, where=has_search)
         needs_sync = last_ids == self._eos_id
         self._num_plain_steps -= num_new
         has_decisions = self._num_plain_steps < 0

@@ -52,7 +52,8 @@ class FinishReason(StrEnum):
     SOURCE: the source is returned, because the translation has no letter or digit, or has only the source's digits
         although the source also has words.
     REPETITION: the source repeats itself, and the translation leaves out a part.
-    The text layer sets SOURCE and REPETITION; the search never does.
+    SOURCE and REPETITION describe the result, however the search ended. The text layer sets them, and the search never
+    does.
     """
 
     STOP = "stop"

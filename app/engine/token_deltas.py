@@ -52,7 +52,7 @@ class TokenStreams:
             if sequence.status is Status.ENDED:
                 del self._sent[sequence]
             elif sequence.status is Status.RUNNING:
-                if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
+                if isinstance(sequence.search, GreedySearch) and self._greedy.has_search(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
                 (tokens,) = sequence.search.prefixes()
                 # Another search: decoding has restarted.

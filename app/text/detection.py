@@ -1,8 +1,8 @@
 """Detects the language of a text with py3langid, which is naive Bayes over byte n-grams.
 
-The model is a file of arrays and contains no code. Its probabilities are calibrated. In the measurements of
-`docs/text.md`, a language with a probability of at least 0.95 among the served languages was right for every text of
-more than twenty letters.
+The model is a file of arrays and contains no code. Its probabilities are calibrated. `restrict_to` divides those of the
+served languages by their sum. In the measurements of `docs/text.md`, a language that then had a probability of at least
+0.95 was right for every text of more than twenty letters.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MIN_CONFIDENCE_TO_REFUSE = 0.8
 # probability. Then no single language needs MIN_CONFIDENCE_TO_REFUSE, because similar languages, such as Danish and
 # Norwegian, may share the probability.
 MAX_ALLOWED_TO_REFUSE = 0.001
-# A text that is no phrase is refused only if its letters have at least this many bytes in UTF-8: 21 Latin letters, 11
-# Cyrillic letters or 7 Chinese characters. The detector counts bytes. If smaller, words and names are refused on a
-# guess. If larger, short foreign sentences are translated.
+# A text that is no phrase (MIN_WORDS_OF_PHRASE) is refused only if its letters have at least this many bytes in UTF-8:
+# 21 Latin letters, 11 Cyrillic letters or 7 Chinese characters. The detector counts bytes. If smaller, words and names
+# are refused on a guess. If larger, short foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
 # Minimum number of words of a phrase. A phrase may be refused even if it has fewer bytes than MIN_BYTES_TO_REFUSE.
 # Unlike in a name, not all of its words are capitalised. If smaller, foreign names are refused. If larger, short
@@ -47,7 +47,7 @@ _ALIASES = {"nb": "no", "fil": "tl"}
 
 
 class LanguageDetector:
-    """Detects the languages of KNOWN_LANGUAGES and the served ones.
+    """Detects the languages of KNOWN_LANGUAGES, and all other served languages that the model knows.
 
     Any thread may use it. Loading takes a third of a second, or a few milliseconds if `app.text.detector_arrays` has
     unpacked the model.
@@ -118,7 +118,7 @@ class _Columns:
 
 
 class LazyDetector:
-    """Loads a detector once, on a thread of its own, when `loaded` is first called."""
+    """Loads a detector once, on a thread of its own, when `start_loading` is first called."""
 
     def __init__(self, load: Callable[[], LanguageDetector]) -> None:
         """load: the function that loads it."""
@@ -134,12 +134,13 @@ class LazyDetector:
     async def wait_if_begun(self) -> None:
         """Wait until the detector is loaded, if it has begun to load. Raises the error of loading it."""
         if self.has_begun:
-            await asyncio.wrap_future(self.loaded())
+            await asyncio.wrap_future(self.start_loading())
 
-    def loaded(self) -> Future[LanguageDetector]:
-        """Return the future of the detector, and start loading it if needed. After a failure, load it again.
+    def start_loading(self) -> Future[LanguageDetector]:
+        """Start to load the detector, unless it is loading or loaded, and return its future.
 
-        Cancelling a wait does not end the loading. Any thread may call this method. It does not block.
+        If the loading has failed, it starts again. Cancelling a wait does not end the loading. Any thread may call this
+        method. It does not block.
         """
         with self._lock:
             if self._future is None or (self._future.done() and self._future.exception() is not None):
@@ -206,7 +207,8 @@ def _is_phrase(prose: str) -> bool:
 def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
     """Return the allowed languages, with their probabilities on condition that the text is in one of them.
 
-    Each of several codes of one language has the language's probability, which is counted once.
+    Each of several codes of one language, such as `pt` and `pt-BR`, has the language's probability. The sum that all
+    probabilities are divided by has it once.
     """
     ranked = [(language, probability) for language, probability in detected if language in allowed]
     total = sum({_base_of(language): probability for language, probability in ranked}.values())

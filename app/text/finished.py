@@ -21,8 +21,8 @@ class FinishedSegment(NamedTuple):
     """A segment in the finished text.
 
     source, target: start and end in the whole texts, in code points. is_part: as in `SourceSegment`. fallbacks: the
-    repairs of the translation. token_offsets: offsets in the whole translation. keeps_source: whether the source
-    replaces a part of the translation, because the model returned no words.
+    repairs of the translation. token_offsets: offsets in the whole translation. keeps_source: as in
+    `SegmentTranslation`.
     """
 
     source: Offsets

@@ -42,8 +42,9 @@ class Fallback(Enum):
     PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately.
     PLACEHOLDER_AT_END: a lost placeholder was appended.
     PLACEHOLDER_REPEATED: a placeholder was removed, because it was repeated or the source does not have it.
-    TAGS_UNSURE: an inline element with text encloses no word of the translation, or all tags are at the segment's end.
-    NUMBERS_CARRIED: the model changed a number, and placeholders replaced numbers in its input.
+    TAGS_UNSURE: an inline element that has words in the source encloses no word of the translation, or all tags are at
+        the segment's end.
+    NUMBERS_CARRIED: the model changed a number, and the segment was translated again with placeholders for numbers.
     LENGTH_SPLIT: the output reached the length limit, or the text of a pivot language is too long for the second model,
         and the segment was translated in parts.
     DIGITS_SUPPRESSED: the translation had a number, the segment has none, and the segment was translated again without
@@ -67,8 +68,9 @@ class SourceSegment(NamedTuple):
     block: the block's index in the text. span: the segment's span in the block.
     is_part: whether it is a part of an over-long sentence. tags: indices of its tags in the block.
     positions: the position in the block of each character of `source`.
-    written: `source` with the text's own spaces (`app.text.model_input`), of the same length.
-    numbers: pairs of a placeholder and its number. terms: glossary terms that are words in `source`.
+    written: `source` with the wide spaces of the text to translate (`app.text.model_input`), of the same length.
+    numbers: pairs of a placeholder and its number.
+    terms: glossary terms that `source` has as words, not as placeholders.
     """
 
     source: str
@@ -84,7 +86,7 @@ class SourceSegment(NamedTuple):
     terms: tuple[GlossaryHit, ...] = ()
 
     def with_written_spaces(self, text: str) -> str:
-        """Return a translation of `source` with the text's own spaces (`app.text.model_input`)."""
+        """Return a translation of `source` with the wide spaces of the text to translate (`app.text.model_input`)."""
         return with_written_spaces(self.source, self.written, text)
 
     def restore_numbers(self, text: str) -> str:
@@ -99,7 +101,8 @@ class SegmentTranslation(NamedTuple):
 
     alignment: of `SourceSegment.source` and `text`. num_appended: how many verbatim spans (`app.text.tokenizer`) the
     model lost and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`, later mapped to
-    the finished text. keeps_source: whether the source replaces a part of `text`, because the model returned no words.
+    the finished text. keeps_source: whether `text`, or a part of it, is the source itself, because the model returned
+    no words.
     """
 
     text: str
@@ -154,9 +157,9 @@ def spans_between_placeholders(segment: SourceSegment, translation: SegmentTrans
 
     Empty if no placeholder is lost, or if there is an alignment, which gives the place of a lost one.
     """
-    written, _ = _split_appended(translation)
+    output, _ = _split_appended(translation)
     if translation.alignment is not None or all(
-        placeholder in written for placeholder in segment.placeholders
+        placeholder in output for placeholder in segment.placeholders
     ):
         return []
     positions = sorted(segment.source.index(placeholder) for placeholder in segment.placeholders)
@@ -256,7 +259,7 @@ def with_numbers_restored(segment: SourceSegment, repaired: Repaired) -> Repaire
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with lost placeholders inserted, repeated ones removed and the text's own spaces."""
+    """Return the translation with lost placeholders inserted, repeated ones removed and the text's wide spaces."""
     text, lost = _lost(segment, translation)
     repaired = _remove_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
@@ -311,7 +314,7 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
 def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
     """Return the model's output, and the verbatim spans and placeholders that it lacks, in the order of the source.
 
-    Placeholders after the closing mark are removed and count as lost, as `without_strays` says.
+    The placeholders that `without_strays` removes after the closing mark count as lost.
     """
     text, spans = _split_appended(translation)
     if not spans and not segment.placeholders:

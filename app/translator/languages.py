@@ -73,7 +73,7 @@ class Languages:
     async def wait_for_detector(self) -> None:
         """Load the detector on its own thread, if it is not loaded. Raises the error of loading it."""
         if self._detector is not None:
-            await asyncio.wrap_future(self._detector.loaded())
+            await asyncio.wrap_future(self._detector.start_loading())
 
     def pair(self, source: str, target: str) -> LanguagePair:
         """Return the pair. Raises UnsupportedLanguages, whose message lists pairs that are served."""
@@ -87,7 +87,7 @@ class Languages:
 
         Blocks while the detector is loading, so the caller first awaits `wait_for_detector`.
         """
-        return [] if self._detector is None else self._detector.loaded().result().detect(text)
+        return [] if self._detector is None else self._detector.start_loading().result().detect(text)
 
     def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
         """Return the language of a text's prose and the pair that translates it.

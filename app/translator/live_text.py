@@ -1,4 +1,9 @@
-"""Streams the growing translation of a segment to an observer."""
+"""Streams the growing translation of a segment to an observer.
+
+The model writes a placeholder symbol for each verbatim span of the source, and the tokenizer replaces the symbol by the
+span (`app.text.tokenizer`). A placeholder of the server (`app.text.parsed_text`) is one such span. It is a single
+character, which is then replaced by its contents, such as a variable.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +31,9 @@ class LiveSegment:
     ) -> None:
         """indices: of the text in the request, and of the segment in the text. tokenizer: of the target vocabulary.
 
-        show: restores the casing and the contents of placeholders in the model's output. is_greedy: whether the beam
-        has one hypothesis, as in greedy search and in sampling; if not, only the finished translation is reported.
+        show: restores the casing and the contents of the server's placeholders in the model's output. is_greedy:
+        whether the beam has one hypothesis, as in greedy search and in sampling; if not, only the finished translation
+        is reported.
         """
         self._is_greedy = is_greedy
         self._observer = observer
@@ -38,7 +44,7 @@ class LiveSegment:
         self._sent = ""
 
     def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
-        """Add subwords from the engine, which begin at `position`. verbatim_spans: of the source."""
+        """Add subwords from the engine, which begin at `position`. verbatim_spans: those of the source."""
         self._ids[position:] = ids
         self._send(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 

@@ -56,6 +56,11 @@ class ServedModel:
         """The name in its manifest. Requests choose a model by this name."""
         return self.translator.manifest.name
 
+    @property
+    def version(self) -> str:
+        """The version in its manifest."""
+        return self.translator.manifest.version
+
 
 class Models:
     """The models of a server, in the order of their bundles. All methods run on the event loop."""

@@ -13,8 +13,8 @@ from benchmarks import scheduler_overhead
     ("arguments", "problem"),
     [
         (["--num-steps", "2"], "argument --num-steps: '2' is less than 3"),
-        (["--num-steps", "0"], "argument --num-steps: '0' is not a whole number from 1"),
-        (["--num-runs", "0"], "argument --num-runs: '0' is not a whole number from 1"),
+        (["--num-steps", "0"], "argument --num-steps: '0' is not a whole number of at least 1"),
+        (["--num-runs", "0"], "argument --num-runs: '0' is not a whole number of at least 1"),
     ],
 )
 def test_numbers_with_which_nothing_is_measured_are_refused(

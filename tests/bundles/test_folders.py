@@ -1,4 +1,4 @@
-"""Which folders count as bundles, and the name of a bundle in the current directory."""
+"""Which folders count as bundles, and the name of a bundle that is the current directory itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_bundle_that_is_named_twice_is_found_once(folder: Path, monkeypatch: p
     assert find_bundles(Settings(bundles=named)) == [folder / "my"]
 
 
-def test_the_current_directory_has_a_name_in_messages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_is_the_current_directory_has_its_folders_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder / "my")
     for settings in (Settings(bundle=Path()), Settings(bundles=(Path(),))):
         (found,) = find_bundles(settings)

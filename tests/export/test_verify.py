@@ -91,7 +91,7 @@ def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
 def test_a_number_below_1_is_a_usage_error(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         verify_arguments("bundle", option, "0")
-    assert f"argument {option}: '0' is not a whole number from 1" in capsys.readouterr().err
+    assert f"argument {option}: '0' is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_the_checks_are_printed_if_the_report_cannot_be_written(

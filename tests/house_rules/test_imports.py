@@ -98,7 +98,7 @@ def test_exactly_one_onnxruntime_is_installed() -> None:
 
 
 def files_with(*words: str) -> list[Path]:
-    """The files of the server with one of these words, because a parser is slower than a search for text."""
+    """The files of the server that contain one of these words. A search for words is faster than parsing all files."""
     texts = {path: (ROOT / path).read_text("utf-8") for path in python_files("app")}
     return [path for path, text in texts.items() if any(word in text for word in words)]
 

@@ -129,7 +129,7 @@ def test_an_average_is_of_at_least_one_checkpoint(
     with pytest.raises(SystemExit) as ended:
         main(["average", "--run", str(tmp_path), f"{choice}={number}", "--output", str(tmp_path / "out")])
     assert ended.value.code == 2
-    assert f"argument {choice}: {number!r} is not a whole number from 1" in capsys.readouterr().err
+    assert f"argument {choice}: {number!r} is not a whole number of at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -69,4 +69,4 @@ def test_a_beam_size_alone_has_the_default_alpha(
 def test_a_negative_alpha_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["evaluate", "--checkpoint", "c", "--data", "x.tsv", "--alpha=-1"])
-    assert "argument --alpha: '-1' is not a finite number from 0" in capsys.readouterr().err
+    assert "argument --alpha: '-1' is not a finite number of at least 0" in capsys.readouterr().err

@@ -133,7 +133,7 @@ def test_no_file_is_mapped_if_one_is_truncated(
     name: str,
     is_empty: bool,
 ) -> None:
-    """All arrays are those of `unpack`, which here returns arrays that are unpacked already."""
+    """`read_arrays` returns the result of `unpack`. To save time, `unpack` is replaced: it returns `packed`."""
     for each in NAMES:
         (tmp_path / f"{each}.npy").symlink_to(written / f"{each}.npy")
     content = (written / f"{name}.npy").read_bytes()
@@ -276,9 +276,9 @@ def test_a_detector_is_loaded_once_by_the_first_call(detector: LanguageDetector)
     lazy = LazyDetector(loading)
     assert loading.count == 0
     with ThreadPoolExecutor(8) as callers:
-        futures = list(callers.map(lambda _: lazy.loaded(), range(64)))
+        futures = list(callers.map(lambda _: lazy.start_loading(), range(64)))
     loading.may_end.set()
-    assert {id(future.result(60)) for future in (*futures, lazy.loaded())} == {id(detector)}
+    assert {id(future.result(60)) for future in (*futures, lazy.start_loading())} == {id(detector)}
     assert loading.count == 1
 
 
@@ -288,20 +288,20 @@ def test_a_cancelled_wait_does_not_end_the_loading(detector: LanguageDetector) -
 
     async def give_up() -> None:
         async with asyncio.timeout(0.01):
-            await asyncio.wrap_future(lazy.loaded())
+            await asyncio.wrap_future(lazy.start_loading())
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())
     loading.may_end.set()
-    assert lazy.loaded().result(60) is detector
+    assert lazy.start_loading().result(60) is detector
     assert loading.count == 1
 
 
-def test_a_failed_load_is_repeated(detector: LanguageDetector) -> None:
+def test_the_call_after_a_failed_load_loads_again(detector: LanguageDetector) -> None:
     loading = BlockingLoader(detector, num_failures=1)
     loading.may_end.set()
     lazy = LazyDetector(loading)
     with pytest.raises(OSError, match="no room"):
-        lazy.loaded().result(60)
-    assert lazy.loaded().result(60) is detector
+        lazy.start_loading().result(60)
+    assert lazy.start_loading().result(60) is detector
     assert loading.count == 2

@@ -1,4 +1,4 @@
-"""The model reads plain spaces and no soft hyphens. The translation gets the text's own spaces back.
+"""The model reads plain spaces and no soft hyphens. The translation gets the text's wide spaces back.
 
 `written` is the text that the model reads, with the spaces that the caller wrote.
 """

@@ -30,9 +30,10 @@ class Alternative(NamedTuple):
 class Token:
     """One subword of a translation. text: None for the end token.
 
-    source, attention: with the option `alignment`, the source subword with the largest attention weight, and that
-    weight. Source subwords without characters, such as the end token, do not count.
-    weights: with the option `attention`, the attention weight of each of the segment's (or pair's) `source_tokens`.
+    The option `alignment` fills the fields source and attention: the source subword with the largest attention weight,
+    and that weight. Source subwords without characters, such as the end token, do not count.
+    The option `attention` fills the field weights: an attention weight for each of the `source_tokens` of the `Segment`
+    or `PairScore` that has this token.
     """
 
     text: str | None
@@ -136,7 +137,8 @@ class TranslationResult:
 
     model: the model that translated; with a pivot, the second of the two models. If the texts needed several models,
     `model` is the model of the first text that was translated. A text that is returned unchanged does not count. seed:
-    the seed of the sampling, only with `sampling`. models: all models that translated, only with a pivot.
+    the seed of the sampling, only with `sampling`. models: all models that translated, in order; empty if no text was
+    translated through a pivot.
     """
 
     translations: tuple[Translation, ...]

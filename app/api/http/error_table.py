@@ -74,7 +74,7 @@ WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
 UNEXPECTED_MESSAGE = "the server failed to answer this request"
-# Codes of the errors that the router and the protocol return, by status.
+# Codes of the errors that the router and `BoundedProtocol` return, by status.
 HTTP_CODES = {
     404: "not_found",
     405: "method_not_allowed",

@@ -26,7 +26,8 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
 
     Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as more
     bytes have arrived, and for too many brackets `[` and `{`. Raises MalformedRequest for invalid JSON, NaN, numbers
-    beyond a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises RequestCancelled.
+    that are too large for a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises
+    RequestCancelled.
     """
     _check_media(request.scope["headers"])
     body: bytes | bytearray = b""

@@ -87,7 +87,7 @@ class RequestScope:
             if not answer.status:
                 await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
             elif not answer.is_complete:
-                raise  # the protocol closes the connection
+                raise  # BoundedProtocol closes the connection
         finally:
             status = answer.status or _status_without_response(scope)
             self._record(scope, method, status, time.monotonic() - started)
@@ -192,7 +192,7 @@ class Gate:
         if scope["type"] == "http":
             if "\n" in scope["path"]:  # a route's pattern would match the path without its last newline
                 scope = {**scope, "path": scope["path"].replace("\n", "%0A")}
-            headers = dict(scope["headers"])  # the protocol refuses a repeated Content-Length
+            headers = dict(scope["headers"])  # BoundedProtocol refuses a repeated Content-Length
             declared = headers.get(b"content-length") or b"0"
             max_bytes = self._max_bytes_by_path.get(scope["path"], self._max_body_bytes)
             if not declared.isdigit() or int(declared[:20]) > max_bytes:

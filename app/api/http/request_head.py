@@ -1,4 +1,4 @@
-"""Checks a request's line and headers, and makes the responses to the requests that the protocol refuses.
+"""Checks a request's line and headers, and makes the responses to the requests that `BoundedProtocol` refuses.
 
 The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding). A request is refused if two
 implementations could disagree about its end or its host.
@@ -17,7 +17,7 @@ from app.api.http.error_table import HTTP_CODES, error_body
 
 
 class Refusal(NamedTuple):
-    """A response that the protocol sends without the application. The connection is closed after it."""
+    """A response that `BoundedProtocol` sends without the application. The connection is closed after it."""
 
     status: int
     message: str
@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
 NOT_HTTP = Refusal(400, "not valid HTTP")
 BAD_VERSION = Refusal(400, "the version must be HTTP/1.1 or HTTP/1.0")
 BAD_HOST = Refusal(400, "there must be one valid Host")
-BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
+BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding may be given once, as chunked, and only in HTTP/1.1")
 BAD_CHUNKS = Refusal(400, "the body has too many bytes of chunk framing")
 PROBES_ONLY = Refusal(404, "this port serves only probes")
 FULL = Refusal(503, "too many connections")

@@ -26,13 +26,13 @@ from app.api.inference.models import (
     InferTensorType,
 )
 from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, read_infer, write_infer
-from app.api.languages import served_languages, served_pair, target_of_detected
+from app.api.languages import served_languages, served_pair, target_for_detected_source
 from app.api.native.models import AUTO, DetectBody
 from app.api.openapi import OCTETS, Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages
-from app.translator import ModelTranslator
+from app.translator import ModelTranslator, ServedModel
 
 HEADER_LENGTH = "inference-header-content-length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")
@@ -44,7 +44,7 @@ ERRORS = Errors(
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
         404: "the model or the version is not served",
-        413: "too many bytes, brackets, texts or characters, or more characters than a limit of the API key",
+        413: "too many bytes, brackets [ and {, texts or characters, or more characters than a limit of the API key",
         415: "the body is compressed",
         429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",
         500: "the engine failed",
@@ -133,10 +133,10 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(path, **MODEL)
     async def metadata(request: Request) -> Response:
-        served = _model(plain, request).version
+        model = _model(plain, request)
         answer: InferModel = {
-            "name": served.name,
-            "versions": [served.version],
+            "name": model.name,
+            "versions": [model.version],
             "platform": "onnxruntime_onnx",
             "inputs": [_tensor_type(INPUT)],
             "outputs": [_tensor_type(each) for each in OUTPUTS],
@@ -145,13 +145,13 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 
     @router.get(f"{path}/ready", **MODEL_READY)
     async def model_ready(request: Request) -> Response:
-        served = _model(plain, request).version
-        answer: InferModelReady = {"name": served.name, "ready": plain.service.why_not_ready() is None}
+        model = _model(plain, request)
+        answer: InferModelReady = {"name": model.name, "ready": plain.service.why_not_ready() is None}
         return _health(answer, is_well=answer["ready"])
 
     @router.post(f"{path}/infer", **INFER)
     async def infer(request: Request) -> Response:
-        translator = _model(plain, request)
+        translator = _model(plain, request).translator
         limits = plain.limits
         check_uncompressed(request.scope["headers"])
         body = await read_body(request, max_bytes=limits.max_body_bytes)
@@ -182,7 +182,7 @@ def _plain_request(parameters: InferParameters, translator: ModelTranslator) -> 
     source = parameters.source or _only({each for each, _ in pairs}, "source")
     target = parameters.target or _only({each for _, each in pairs}, "target")
     if source == AUTO:
-        target = target_of_detected(target, pairs)
+        target = target_for_detected_source(target, pairs)
     else:
         source, target = served_pair(source, target, pairs)
     for field, code in (("source", source), ("target", target)):
@@ -205,15 +205,13 @@ def _only(codes: set[str], field: str) -> str:
     return next(iter(codes))
 
 
-def _model(plain: PlainTranslator, request: Request) -> ModelTranslator:
-    """The model that the path names. Raises NotReady. Raises DialectError if no such model is served."""
+def _model(plain: PlainTranslator, request: Request) -> ServedModel:
+    """The model that the path names. Raises NotReady. Raises DialectError if this model or version is not served."""
     models = plain.service.check_open()
     model = models.named(request.path_params["name"])
-    if model is not None:
-        version_number = model.translator.version.version
-        if request.path_params.get("number", version_number) == version_number:
-            return model.translator
-    names = [f"{each.name}, version {each.translator.version.version}" for each in models]
+    if model is not None and request.path_params.get("number", model.version) == model.version:
+        return model
+    names = [f"{each.name}, version {each.version}" for each in models]
     message = f"this model or version is not served; served: {'; '.join(names)}"
     raise DialectError(404, message)
 

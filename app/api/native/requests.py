@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from app.api.http.middleware import Requester
 from app.api.http.validation import validate
-from app.api.languages import served_pair, target_of_detected
+from app.api.languages import served_pair, target_for_detected_source
 from app.api.limits import RequestLimits
 from app.api.native.models import (
     AUTO,
@@ -162,7 +162,7 @@ class NativeParser:
 def matched_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
     """The served languages that the codes match, or the codes themselves. The source is None if it is `auto`."""
     if source == AUTO:
-        return None, target_of_detected(target, pairs)
+        return None, target_for_detected_source(target, pairs)
     return served_pair(source, target, pairs)
 
 

@@ -52,8 +52,8 @@ ERRORS = Errors(
         400: "the body is not JSON in UTF-8",
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
-        413: "too many bytes, brackets, texts, characters, sentences, terms or lists of tokens, or more characters "
-        "than a limit of the API key",
+        413: "too many bytes, brackets [ and {, texts, characters, sentences, terms or lists of tokens, or more "
+        "characters than a limit of the API key",
         415: "the content type is not application/json",
         422: "a field is unknown, missing or outside its limits, or the pair of languages is not served",
         429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",

@@ -68,7 +68,8 @@ ERRORS = Errors(
         "served",
         403: "the API key is missing or unknown, or a page of another site sent the request",
         404: "there is no such glossary or document",
-        413: "too many bytes, fields, brackets, texts or characters, or more characters than a limit of the API key",
+        413: "too many bytes, fields, brackets [ and {, texts or characters, or more characters than a limit "
+        "of the API key",
         415: "another content type",
         429: "the queue is full, the wait would be too long, or a limit of requests of the API key is reached; see "
         "Retry-After",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.languages import find_language, served_language, served_pair, target_of_detected
+from app.api.languages import find_language, served_language, served_pair, target_for_detected_source
 from app.api.v2.languages import source_rows, target_rows
 
 SERVED = ["de", "en", "pt-BR", "zh-Hans"]
@@ -64,7 +64,7 @@ def test_zh_is_never_traditional_chinese(code: str) -> None:
         assert served_language(code, [traditional, "zh-CN"]) == "zh-CN"
         assert served_language(code, [traditional, "zh-Hans"]) == "zh-Hans"
         assert served_pair("en", code, [("en", traditional)]) == ("en", code)
-        assert target_of_detected(code, {(traditional, "en")}) == code
+        assert target_for_detected_source(code, {(traditional, "en")}) == code
 
 
 def test_the_languages_that_v2_lists() -> None:
@@ -105,7 +105,7 @@ def test_the_pair_that_two_codes_mean(requested: tuple[str, str], expected: tupl
 
 
 @pytest.mark.parametrize("target", ["en", "EN", "en-US"])
-def test_the_target_of_detected_texts_may_be_served_only_as_a_source(target: str) -> None:
-    assert target_of_detected(target, {("en", "de")}) == "en"
-    assert target_of_detected("DE", {("en", "de")}) == "de"
-    assert target_of_detected("xx", {("en", "de")}) == "xx"
+def test_the_target_for_detected_source_texts_may_be_served_only_as_a_source(target: str) -> None:
+    assert target_for_detected_source(target, {("en", "de")}) == "en"
+    assert target_for_detected_source("DE", {("en", "de")}) == "de"
+    assert target_for_detected_source("xx", {("en", "de")}) == "xx"
