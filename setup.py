@@ -9,6 +9,7 @@ Decides whether the installation may go on without the kernels:
   fits every platform.
 """
 
+import contextlib
 import copy
 import hashlib
 import os
@@ -25,6 +26,12 @@ from setuptools.errors import CompileError, LinkError
 
 FOLDER = Path(__file__).resolve().parent
 CPU = run_path(str(FOLDER / "app" / "runtime" / "native" / "cpu.py"))
+
+# The fields of an extension that decide what the compiler makes of it.
+OPTIONS = (
+    "sources", "include_dirs", "define_macros", "undef_macros", "library_dirs", "libraries", "runtime_library_dirs",
+    "extra_objects", "extra_compile_args", "extra_link_args",
+)  # fmt: skip
 
 
 def targets() -> tuple[str, ...]:
@@ -84,22 +91,27 @@ class BuildNativeKernels(build_ext):
             return
         library = Path(self.get_ext_fullpath(extension.name))
         kept = FOLDER / "build" / "kernels" / f"{self._hash(extension)}-{library.name}"
-        if not kept.exists():
-            super(BuildNativeKernels, own).build_extension(extension)
-            _copy(library, kept)
-            for older in set(kept.parent.glob(f"*-{library.name}")) - {kept}:
-                older.unlink(missing_ok=True)
-        _copy(kept, library)
+        with contextlib.suppress(FileNotFoundError):
+            if not self.force:
+                _copy(kept, library)
+                return
+        super(BuildNativeKernels, own).build_extension(extension)
+        _copy(library, kept)
+        for older in set(kept.parent.glob(f"*-{library.name}")) - {kept}:
+            older.unlink(missing_ok=True)
 
     def _hash(self, extension: Extension) -> str:
-        """A hash of all that decides what the compiler makes of the extension, except the system's headers."""
+        """A hash of all that decides what the compiler makes of the extension, except the system's own headers."""
         native = FOLDER / "app" / "runtime" / "native"
         sources = sorted([*native.glob("*.cpp"), *native.glob("*.h")])
-        version = [self._compiler_command()[0], "--version"]
+        linker = getattr(self.compiler, "linker_so_cxx", None) or self.compiler.linker_so
+        version = subprocess.run(
+            [*self._compiler_command(), "--version"], capture_output=True, text=True, check=False
+        )
         parts = [
-            repr((self._compiler_command(), self.compiler.linker_so)),
-            repr((extension.sources, extension.libraries, extension.extra_compile_args)),
-            subprocess.run(version, capture_output=True, text=True, check=False).stdout,
+            repr((self._compiler_command(), linker, self.debug, [vars(extension)[name] for name in OPTIONS])),
+            repr([os.environ.get(name) for name in ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")]),
+            version.stdout,
             *(path.read_text("utf-8") for path in sources),
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

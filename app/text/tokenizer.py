@@ -99,7 +99,10 @@ class Tokenizer:
                 f"{path.name} does not hold the {len(PLACEHOLDER_SYMBOLS)} placeholder symbols"
             )
         known = known - set(PLACEHOLDER_SYMBOLS) - {SPACE} | {" "}
-        self._known = frozenset(known | _folded_characters(self._processor, known))
+        try:
+            self._known = frozenset(known | _folded_characters(self._processor, known))
+        except ValueError as error:
+            raise TokenizerError(f"{path.name}: {error}") from error
         symbol_id = self._processor.piece_to_id(PLACEHOLDER_SYMBOLS[0])
         self._spells_unknown = self._processor.get_score(symbol_id) == SPELLED_SCORE
         self._words = WordCache(self._encode) if _encodes_by_word(self._processor, pieces) else None
@@ -312,7 +315,7 @@ def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
 def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
     """Return the characters that an imported model's normalisation turns into known ones, such as a ligature.
 
-    Raises TokenizerError if the normalisation adds or removes placeholder symbols.
+    Raises ValueError if the normalisation adds or removes placeholder symbols.
     """
     if processor.normalize(_FOLDED).endswith(_FOLDED):  # our own models keep every character
         return set()
@@ -322,7 +325,7 @@ def _folded_characters(processor: Any, known: Collection[str]) -> set[str]:
     separator = PLACEHOLDER_SYMBOLS[0]
     texts = processor.normalize(separator.join(characters)).replace(SPACE, " ").split(separator)
     if len(texts) != len(characters):
-        raise TokenizerError("the model's normalisation adds or removes placeholder symbols")
+        raise ValueError("the normalisation adds or removes placeholder symbols")
     folded = set()
     for character, text in zip(characters, texts, strict=True):
         if text == character:

@@ -4,7 +4,7 @@ import sys
 
 from benchmarks import serving
 
-vars(serving)["NUM_CLIENTS"] = 6
+serving.NUM_CLIENTS = 6
 
 if __name__ == "__main__":
     sys.exit(serving.main())

@@ -17,8 +17,6 @@ from tests.model.sentences import pairs
 
 BUNDLED = Path(__file__).parents[2] / "bundles" / "en-de" / "source.spm"
 LETTERS = "abcdefghnorstuvAEST\u00e4\u00df.,'-19\u00a0\t" + PLACEHOLDER_SYMBOLS[0] + PLACEHOLDER_SYMBOLS[3]
-
-
 SENTENCES = [pair.source for pair in pairs()] * 5
 
 
@@ -108,5 +106,7 @@ def test_a_normalisation_that_adds_placeholder_symbols_is_an_error(tmp_path: Pat
     rules = tmp_path / "rules.tsv"
     rules.write_text(f"FB01\t{ord(PLACEHOLDER_SYMBOLS[0]):X}\nA0\t20\n", "utf-8")
     path = train(tmp_path, model_type="unigram", vocab_size=60, normalization_rule_tsv=str(rules))
-    with pytest.raises(TokenizerError, match="normalisation adds or removes placeholder symbols"):
+    with pytest.raises(
+        TokenizerError, match=r"other\.spm: the normalisation adds or removes placeholder symbols"
+    ):
         Tokenizer(path)

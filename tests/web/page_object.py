@@ -47,7 +47,10 @@ class TranslatePage:
         return self
 
     def leave(self, window: ViewportSize) -> None:
-        """Make the page as a new one, except for the browser's cache. window: its size."""
+        """Make the page as a new one, except for the browser's cache, the history, the clock and scripts of the test.
+
+        A test that changes one of the last two opens its page with `before`. window: the size of a new page.
+        """
         for other in self.page.context.pages:
             if other is not self.page:
                 other.close()
@@ -58,6 +61,7 @@ class TranslatePage:
         self.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")  # of the page before
         self.page.mouse.move(0, 0)
         self.page.set_viewport_size(window)
+        self.page.emulate_media(color_scheme="light")
         self.page.remove_listener("request", self._record)
         self.page.remove_listener("pageerror", self._record_error)
 

@@ -20,7 +20,10 @@ def test_a_page_that_is_used_again_is_as_a_new_one(
             ui = open_page(model_server)
             assert ui.page is used_page
             expect(ui["model"]).not_to_be_empty()
-            stored = ui.page.evaluate("() => [localStorage.length, sessionStorage.length, innerWidth]")
+            is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
+            stored = ui.page.evaluate(
+                f"() => [localStorage.length, sessionStorage.length, innerWidth, {is_dark}]"
+            )
             choices = [ui[name].input_value() for name in CHOICES]
             return [*choices, *stored, len(ui.page.context.pages), ui.posted]
 
@@ -32,12 +35,13 @@ def test_a_page_that_is_used_again_is_as_a_new_one(
         ui.page.evaluate("() => sessionStorage.setItem('key', 'any')")
         ui.page.set_viewport_size({"width": 390, "height": 664})
         ui.page.route("**/v1/models", lambda route: route.abort())
+        ui.page.emulate_media(color_scheme="dark")
         ui.page.context.new_page()
         ui.type("Es ist spät.")
         expect(ui["copy"]).to_be_visible()
     num_urls = len(ui.urls)
     assert read() == new
-    assert new[4:7] == [0, 0, WINDOW["width"]]
+    assert new[4:8] == [0, 0, WINDOW["width"], False]
     assert len(ui.urls) == num_urls, "the requests of the next test are not recorded"
 
 

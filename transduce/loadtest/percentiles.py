@@ -124,9 +124,11 @@ def _values_ms(histogram: HdrHistogram, percentiles: Iterable[float]) -> list[fl
     exceed its p99. One call for all percentiles reads the histogram's thousands of counts once.
     """
     num = histogram.get_total_count()
-    shares = [100 * rank_of(num, percentile) / num if num else 0.0 for percentile in percentiles]
-    found = histogram.get_percentile_to_value_dict(shares) if num else {}
-    return [found.get(share, 0) / 1e3 for share in shares]
+    if not num:
+        return [0.0 for _ in percentiles]
+    shares = [100 * rank_of(num, percentile) / num for percentile in percentiles]
+    found = histogram.get_percentile_to_value_dict(shares)
+    return [found[share] / 1e3 for share in shares]
 
 
 def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:

@@ -56,6 +56,8 @@ def exact_product(inputs: int) -> tuple[Floats, Floats, Floats]:
     expected = in_order(x, weights)
     # Another order gives other sums with these data.
     assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
+    for array in (x, weights, expected):
+        array.setflags(write=False)
     return x, weights, expected
 
 
