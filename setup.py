@@ -82,7 +82,8 @@ class BuildNativeKernels(build_ext):
         """Build one extension, with its own folder for object files, because all have the same sources.
 
         An editable installation keeps each library in build/kernels, under a hash of the sources, the options and the
-        compiler. So the next environment (`make test` after `make serve`) does not compile the same library again.
+        compiler. So the next virtual environment (`make test` after `make serve`) does not compile the same library
+        again.
         """
         own = copy.copy(self)
         own.build_temp = str(Path(self.build_temp) / extension.target)

@@ -365,7 +365,7 @@ def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
     values = list(values)
     if len(set(values)) == len(values) and all(0 <= value < limit for value in values):
         return []
-    return [f"{field}: {values} are not all different and from 0 to {limit - 1}"]
+    return [f"{field}: {values} must be different numbers from 0 to {limit - 1}"]
 
 
 def _sizes_of(manifest: Manifest) -> GraphSizes:

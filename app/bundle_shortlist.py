@@ -35,8 +35,8 @@ def shortlist_problems(
         return [f"the manifest needs both or neither of shortlist and files.{SHORTLIST}"]
     if entry is None:
         return []
-    if len(set(entry.pairs)) < len(entry.pairs) or not all(0 <= pair < num_pairs for pair in entry.pairs):
-        return [f"shortlist.pairs: {list(entry.pairs)} are not different and from 0 to {num_pairs - 1}"]
+    if len(set(entry.pairs)) < len(entry.pairs) or not all(0 <= index < num_pairs for index in entry.pairs):
+        return [f"shortlist.pairs: {list(entry.pairs)} must be different numbers from 0 to {num_pairs - 1}"]
     try:
         tables = read_shortlists(path / SHORTLIST)
     except (ShortlistError, OSError) as error:
@@ -50,4 +50,4 @@ def shortlist_problems(
 
 def shortlists_of(entry: Shortlist | None, pairs: Sequence[LanguagePair]) -> dict[LanguagePair, int]:
     """The index of the table of each direction that has one. pairs: the manifest's language_pairs."""
-    return {} if entry is None else {pairs[pair]: number for number, pair in enumerate(entry.pairs)}
+    return {} if entry is None else {pairs[index]: table for table, index in enumerate(entry.pairs)}

@@ -358,7 +358,7 @@ def in_daemon_thread(
 
 
 def release_models(loaded: LoadedModels) -> None:
-    """Close the workers of models that no engine uses."""
+    """Close the workers of these models. No engine may use the models."""
     for model in loaded.models:
         for worker in model.workers:
             worker.close()

@@ -44,7 +44,8 @@ class Comparison:
     """Medians over the turns of one case, by kind of decoder.
 
     call_ms: the time to translate all sentences. step_ms: the time of a decoder step. time_saved, step_time_saved: the
-    share of the call's and of the step's time with self-attention that SSRUs save, as medians over the pairs of turns.
+    share of the call's and of the step's time with self-attention that SSRUs save, as medians over pairs of turns. A
+    pair is one turn of each decoder.
     """
 
     beam_size: int

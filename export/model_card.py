@@ -11,6 +11,12 @@ from pydantic import Field, ValidationError
 from app.bundle import Manifest, Training
 from app.language_pairs import ManifestPart
 
+# For a bundle with scores in fp32 and without that variant: `verify` then builds graphs in fp32 as the reference.
+FP32_NOTE = """
+
+The scores in fp32 are those of the model with weights that are not rounded to int8. \
+The bundle has no variant in fp32."""
+
 
 class CardError(ValueError):
     """The file of facts is invalid. The message lists every problem."""
@@ -114,7 +120,8 @@ def _scores(manifest: Manifest) -> str:
     )
     notes = "\n".join(f"- `{signature}`" for signature in signatures)
     table = _table(("test set", "precision", "beam", "BLEU", "chrF"), rows)
-    return f"{table}\n\nsacreBLEU signatures:\n\n{notes}"
+    has_other = "fp32" not in manifest.variants and any(s.precision == "fp32" for s in manifest.scores)
+    return f"{table}{FP32_NOTE * has_other}\n\nsacreBLEU signatures:\n\n{notes}"
 
 
 def _training(manifest: Manifest) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Words:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, without numbers and marks."""
+    """The words of a text, without numbers, punctuation and symbols."""
     return _word().findall(text)
 
 

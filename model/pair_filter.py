@@ -51,7 +51,7 @@ MEANINGS = {
     Reason.EXCLUDED: "a side is in an excluded file",
     Reason.SAMPLING: "left out by its domain's weight",
     Reason.DUPLICATE: "an earlier pair is the same",
-    Reason.NEAR_DUPLICATE: "an earlier pair differs only in marks, case or, in longer texts, digits",
+    Reason.NEAR_DUPLICATE: "an earlier pair differs only in case, punctuation or, in longer texts, digits",
     Reason.LANGUAGE: "a side is in another language",
 }
 # Reasons that `--keep` does not accept: other options control them, and a pair without text cannot be used.
@@ -103,7 +103,7 @@ def _differs_in_length(rules: Rules, source: str, target: str) -> bool:
 
 
 def _is_near_copy(rules: Rules, source: str, target: str) -> bool:
-    """Whether the sides differ in case and marks only, or share more than `max_copied` of the target's words.
+    """Whether the sides have the same `letters_key`, or share more than `max_copied` of the target's words.
 
     False for a target without words.
     """

@@ -48,7 +48,8 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="drop pairs with a sentence of this test set, case and marks ignored; may be repeated",
+        help="drop pairs with a sentence of this test set, even if case, punctuation, symbols or spaces differ; "
+        "may be repeated",
     )
     add(
         "--max-characters",

@@ -27,7 +27,7 @@ EXIT_CODES_HELP = (
 )
 SERVE_EXIT_CODES_HELP = (
     "exit codes: 0 stopped with Ctrl-C or SIGTERM; 1 the address cannot be used; 2 wrong command line; "
-    "70 any other failed start, a dead engine, or not ended in time; "
+    "70 any other failed start, a dead engine, or a process that does not end in time after its drain; "
     "78 wrong setting, unusable bundle or missing extra; "
     "130, 143 a second Ctrl-C (130) or SIGTERM (143) cut the stop short"
 )
@@ -90,7 +90,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 # The subcommand during whose start `main` blocks signals.
 SERVER = "serve"
 
-# This module comes with the extra `cpu` or `gpu`, whichever subcommand needs it.
+# Two extras provide this module, `cpu` and `gpu`. If it is missing, the message names both for every subcommand.
 RUNTIME_MODULE = "onnxruntime"
 # Modules that a subcommand needs for some of its arguments only, and their extras.
 OPTIONAL_MODULES = {"huggingface_hub": "hub"}
@@ -182,7 +182,10 @@ def flush_or_discard_stdout() -> None:
 
 
 def selected_subcommand(arguments: Sequence[str]) -> str | None:
-    """The first argument without a dash, if it is a subcommand; else None. No option before it takes a value."""
+    """The first argument without a dash, if it is a subcommand; else None.
+
+    The options that can stand before the subcommand take no value.
+    """
     for argument in arguments:
         if not argument.startswith("-"):
             return argument if argument in SUBCOMMANDS else None

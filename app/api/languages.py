@@ -26,7 +26,10 @@ def served_languages(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def find_language(code: str, served: Collection[str]) -> str | None:
-    """The served language of a code or of its alias, regardless of case; None if there is none."""
+    """The served language with this code or with its alias, regardless of case; None if there is none.
+
+    A code matches only with the language's own region. `served_language` also adds a region or leaves it out.
+    """
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
@@ -35,8 +38,9 @@ def find_language(code: str, served: Collection[str]) -> str | None:
 def served_language(code: str, served: Collection[str]) -> str | None:
     """The served language of a caller's code; None if none or several match.
 
-    A code matches regardless of case, by an alias, or without its region: `EN-US` is `en` if `en` is served, and `PT`
-    is `pt-BR` if no other Portuguese is served. A code that stands for a script keeps it: `zh-TW` is never `zh`, and
+    This is the result of `find_language`, if there is one. Otherwise a code with a region matches without it: `EN-US`
+    is `en` if `en` is served. A code without a region or a script matches the only variety of its language: `PT` is
+    `pt-BR` if no other Portuguese is served. A code that stands for a script keeps it: `zh-TW` is never `zh`, and
     `zh` is never `zh-Hant`.
     """
     found = find_language(code, served)

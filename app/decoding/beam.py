@@ -111,11 +111,11 @@ class BeamSearch:
         )
 
     @property
-    def last_plain_length(self) -> int:
+    def last_runner_length(self) -> int:
         """The length up to which the steps from now on only rank continuations and count complete hypotheses.
 
-        The step after them may need a loop check or end the search at max_target_length. 0 if the stopping rule is not
-        FIRST, or if fewer than beam_size hypotheses were live after a step.
+        A runner may take these steps. The step after them may need a loop check or end the search at max_target_length.
+        0 if the stopping rule is not FIRST, or if fewer than beam_size hypotheses were live after a step.
         """
         was_always_full = len(self._tokens) == self.options.beam_size * len(self._starts)
         if self.options.early_stop is not EarlyStop.FIRST or not was_always_full:

@@ -79,14 +79,14 @@ class GuidedSearch:
         return self._prefixes
 
     @property
-    def last_plain_length(self) -> int:
+    def last_runner_length(self) -> int:
         """The number of leading steps that only rank continuations, so that a runner may take them.
 
-        For a beam search that only records attention it is `BeamSearch.last_plain_length`; otherwise 0.
+        For a beam search that only records attention it is `BeamSearch.last_runner_length`; otherwise 0.
         """
         if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
-        return self._plain.last_plain_length
+        return self._plain.last_runner_length
 
     @property
     def num_left_to_complete(self) -> int:

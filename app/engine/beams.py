@@ -2,10 +2,10 @@
 
 A beam that is plain, or only records attention, can take several steps inside one call of the runner, as long as a step
 only ranks continuations. It is offloaded with all its rows, usually before its first step. It is reclaimed when it is
-done, and before each step that the search itself must take: the last step, a step before a check for loops, a step with
-too few continuations, and a step with a NaN or an infinite best score. `app/runtime/beams.py` is the memory that both
-sides share. `native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU repeat the rules of `app/decoding/beam.py`, and
-tests compare their answers.
+done, and before each step that the search itself must take: the last step, a step that a check for repetition
+(`app.decoding.loop_guard`) follows, a step with too few continuations, and a step with a NaN or an infinite best score.
+`app/runtime/beams.py` is the memory that both sides share. `native/beams.cpp` on a CPU and `cuda/beams.cu` on a GPU
+repeat the rules of `app/decoding/beam.py`, and tests compare their answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTINUES = int(BeamOutcome.CONTINUES)
 def can_offload(sequence: Sequence) -> bool:
     """Whether a runner may take the next step of a sequence's search."""
     search = sequence.search
-    return not isinstance(search, GreedySearch) and sequence.length < search.last_plain_length
+    return not isinstance(search, GreedySearch) and sequence.length < search.last_runner_length
 
 
 def offload(sequence: Sequence) -> None:
@@ -40,14 +40,17 @@ def offload(sequence: Sequence) -> None:
         start_and_end=(search.bos_id, search.eos_id),
         rows=sequence.rows,
         history=search.history(),
-        max_length=search.last_plain_length,
+        max_length=search.last_runner_length,
         num_to_complete=search.num_left_to_complete,
         num_columns=len(search.source_ids) if search.wants_alignment else 0,
     )
 
 
 def offload_new(sequences: Iterable[Sequence], allocator: RowAllocator) -> RowCopies:
-    """Offload the beams of new sequences where possible. Returns the copies that give each row its source's cache."""
+    """Offload the beams of new sequences where possible.
+
+    Returns the copies of the cross-attention cache from the first row of each of these beams to its other rows.
+    """
     copies = RowCopies()
     for sequence in sequences:
         if sequence.rows and can_offload(sequence):

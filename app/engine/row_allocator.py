@@ -132,7 +132,7 @@ class RowAllocator:
     def occupy_all(self, sequence: Sequence, copies: RowCopies) -> None:
         """Occupy all rows reserved for a sequence before its first step.
 
-        copies: gets the copies of the source's cache from the first row to the others.
+        copies: gets the copies of the cross-attention cache from the first row to the others.
         """
         first = sequence.rows[0]
         for _ in range(sequence.num_reserved_rows - 1):

@@ -23,7 +23,7 @@ class CgroupMemory:
         """The gauges of the used memory and of the limit, in the form that `Readings.track_gauges` takes."""
         return {
             "memory_bytes": (
-                "Memory of the server and its processes by their control group; NaN if unknown",
+                "Memory of the server and its processes, as their control group counts it; NaN if unknown",
                 self.used_bytes,
             ),
             "memory_limit_bytes": (

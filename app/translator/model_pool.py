@@ -1,8 +1,9 @@
 """Decides which models are in memory: loads a model when a request needs it, and unloads the least recently used ones.
 
 The pool calls two functions to load and unload a model, and does not read bundles. Requests for a model that is being
-loaded share that load. Loads get memory in the order in which they begin, and a request for two models has one place
-in this order. A load that may exceed the budget does not wait for the others.
+loaded share that load. Loads get memory in the order in which they begin. A request for a pair without a model needs
+two models (`app.translator.pivot`), and has one place in this order. A load that may exceed the budget does not wait
+for the others.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class PooledModel:
     num_bytes: estimated memory of the loaded model. load: returns this model ready for requests. Raises BundleError,
         SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
-    needs_memory: whether that load waits for memory.
-    num_users: requests that use the model or wait for it, and open `ModelPool.kept` blocks. last_used: larger for a
-        later use.
+    waits_for_memory: whether that load waits for memory.
+    num_users: requests that use the model or wait for it, and `ModelPool.kept` blocks that run. last_used: larger for
+        a later use.
     refused_until: seconds of time.monotonic until which requests are refused after a failed load.
     """
 
@@ -46,7 +47,7 @@ class PooledModel:
     load: Callable[[PooledModel], Awaitable[Translator]]
     translator: Translator | None = None
     loading: asyncio.Task[Translator] | None = None
-    needs_memory: bool = False
+    waits_for_memory: bool = False
     num_users: int = 0
     last_used: int = 0
     refused_until: float = -math.inf
@@ -121,7 +122,7 @@ class ModelPool:
         the two must be loaded and the budget does not hold both.
         """
         models, turn = (first, last), object()
-        if any(map(_needs_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:
+        if any(map(_lacks_memory, models)) and sum(model.num_bytes for model in {*models}) > self._max_bytes:
             raise NotReady(
                 f"the models {first.name} and {last.name} do not fit in memory together: "
                 "TRANSDUCE_MODEL_MEMORY is too small for this pair",
@@ -214,7 +215,9 @@ class ModelPool:
         await asyncio.wait([task], timeout=None if timeout_s is None else max(0.0, timeout_s))
         if not task.done():
             reason = (
-                "other requests use all models that fit in memory" if model.needs_memory else "it is loading"
+                "other requests use all models that fit in memory"
+                if model.waits_for_memory
+                else "it is loading"
             )
             raise NotReady(f"the model {model.name} is not loaded yet: {reason}", retry_after_s=RETRY_S)
         if task.cancelled():
@@ -228,7 +231,7 @@ class ModelPool:
         task = model.loading
         if task is None:
             task = model.loading = self._spawn(self._load(model, may_exceed=may_exceed))
-            model.needs_memory = True
+            model.waits_for_memory = True
             if not may_exceed:
                 self._turns.append(task)
                 task.add_done_callback(self._leave)
@@ -240,7 +243,7 @@ class ModelPool:
     async def _load(self, model: PooledModel, *, may_exceed: bool) -> Translator:
         try:
             await self._reserve(model.num_bytes, may_exceed=may_exceed)
-            model.needs_memory = False
+            model.waits_for_memory = False
             started = time.monotonic()
             try:
                 translator = await model.load(model)
@@ -288,8 +291,8 @@ class ModelPool:
         missing = models[0]
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                while self._turns[0] is not turn and any(map(_needs_memory, models)):
-                    missing = next(filter(_needs_memory, models))
+                while self._turns[0] is not turn and any(map(_lacks_memory, models)):
+                    missing = next(filter(_lacks_memory, models))
                     await self._wait_for_change()
         except TimeoutError as error:
             message = f"the model {missing.name} is not loaded yet: other requests wait for their models"
@@ -315,7 +318,7 @@ class ModelPool:
         model.last_used = next(self._uses)
         if not model.num_users:
             self._changed.set()
-            if model.loading is not None and model.needs_memory:
+            if model.loading is not None and model.waits_for_memory:
                 model.loading.cancel()
                 model.loading = None
 
@@ -344,9 +347,9 @@ class ModelPool:
         return task
 
 
-def _needs_memory(model: PooledModel) -> bool:
+def _lacks_memory(model: PooledModel) -> bool:
     """Whether the model has no memory yet."""
-    return model.translator is None and (model.loading is None or model.needs_memory)
+    return model.translator is None and (model.loading is None or model.waits_for_memory)
 
 
 def _cannot_load(model: PooledModel) -> str:

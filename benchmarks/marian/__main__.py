@@ -48,8 +48,8 @@ class Comparison:
     """Medians over the turns of one case.
 
     num_steps: subwords of each translation. batch_size: the one with which Marian is fastest. marian_ms, ours_ms: the
-    time to translate all sentences. ratio: the median over pairs of turns of Marian's time divided by ours.
-    least_ratio: the smallest of these ratios.
+    time to translate all sentences. ratio: Marian's time divided by ours, as the median over pairs of turns.
+    A pair is one turn of each. least_ratio: the smallest of these ratios.
     """
 
     beam_size: int

@@ -20,10 +20,8 @@ import torch
 
 from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
-from app.language_pairs import LanguagePair
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import write_bundle
-from export.model_card import render_card
 from export.output_folder import ExportError, replace_folder
 from export.portable import read_checkpoint, write_new_folder
 from model.checkpoint import CheckpointError, load_model
@@ -61,43 +59,6 @@ def test_the_contents_of_a_bundle(tiny: Path) -> None:
         "fp16": False,
         "fp32": True,
     }
-
-
-@pytest.mark.parametrize(
-    ("ends_source", "tag", "longest"), [(True, None, 31), (False, None, 32), (True, ">>de<<", 30)]
-)
-def test_the_cards_longest_source_has_neither_end_token_nor_tag(
-    ends_source: bool, tag: str | None, longest: int, tiny: Path
-) -> None:
-    pair = LanguagePair(source="en", target="de", source_prefix=tag)
-    changes = {"ends_source": ends_source, "language_pairs": (pair,)}
-    manifest = load_bundle(tiny / "bundle").manifest.model_copy(update=changes)
-    card = render_card(bundle_request().facts, manifest, num_parameters=1)
-    assert f"| longest source | {longest} subwords |" in card
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"data": ()}, "0 steps, by the code of commit `" + "0" * 40 + "`.\n\nThe data is not recorded.\n"),
-        (
-            {"data": (), "commit": ""},
-            "Trained elsewhere. The bundle does not record how, or on which data.\n",
-        ),
-        (
-            {"commit": "", "num_steps": 90_000},
-            "90,000 steps.\n\n| corpus | pairs | licence |\n| --- | --- | --- |\n| made up | 400 | CC0-1.0 |\n",
-        ),
-    ],
-)
-def test_the_card_says_what_is_recorded_of_the_training(
-    changes: dict[str, object], expected: str, tiny: Path
-) -> None:
-    manifest = load_bundle(tiny / "bundle").manifest
-    training = manifest.training.model_copy(update=changes)
-    changed = manifest.model_copy(update={"training": training})
-    card = render_card(bundle_request().facts, changed, num_parameters=1)
-    assert f"## Training\n\n{expected}" in card
 
 
 def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:

@@ -22,9 +22,9 @@ PAGE = "app/web/pages/probe.html"
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The files in a wheel of a copy of the project with one more page, built with the installed build tools.
+    """The names of the files in a wheel. The installed build tools build it from a copy of the project.
 
-    The C++ sources of the copy are empty, which saves 45 s of CPU time. The tests read only the names of the files.
+    The copy has one more page. The C++ sources of the copy are empty, which saves 45 s of CPU time.
     """
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
@@ -94,8 +94,11 @@ def broken_kernels(one_source: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def install(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Build the kernels of a folder as `make` does. environment: variables beside the inherited ones."""
+def run_build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build the kernels of a folder as `make` does.
+
+    environment: environment variables of the build beside the inherited ones.
+    """
     inherited = {name: value for name, value in os.environ.items() if name != "NATIVE_KERNELS"}
     build = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
     return subprocess.run(
@@ -109,22 +112,27 @@ def install(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def build_kernels(tree: Path, *, is_supported: bool, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Build the kernels. is_supported: whether the processor appears to have the required instructions."""
+def build_for_processor(
+    tree: Path, *, is_supported: bool, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """As `run_build`, on a processor that the build takes for one with the required instructions, or without them.
+
+    is_supported: whether it has them.
+    """
     cpu = tree / "app" / "runtime" / "native" / "cpu.py"
     text = (ROOT / "app" / "runtime" / "native" / "cpu.py").read_text("utf-8")
     cpu.write_text(f"{text}\n\ndef is_supported():\n    return {is_supported}\n", "utf-8")
-    return install(tree, **environment)
+    return run_build(tree, **environment)
 
 
 def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler for the native kernels")
-    done = build_kernels(broken_kernels, is_supported=True)
+    done = build_for_processor(broken_kernels, is_supported=True)
     assert done.returncode != 0
     assert "one.cpp" in done.stderr
     assert "Set NATIVE_KERNELS=optional to install without them" in done.stderr
-    assert build_kernels(broken_kernels, is_supported=True, NATIVE_KERNELS="optional").returncode == 0
+    assert build_for_processor(broken_kernels, is_supported=True, NATIVE_KERNELS="optional").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -135,18 +143,20 @@ def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken
 def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
     broken_kernels: Path, is_supported: bool, environment: dict[str, str]
 ) -> None:
-    assert build_kernels(broken_kernels, is_supported=is_supported, **environment).returncode == 0
+    assert build_for_processor(broken_kernels, is_supported=is_supported, **environment).returncode == 0
 
 
-def test_the_next_environment_compiles_only_what_has_changed(one_source: Path, tmp_path: Path) -> None:
+def test_the_next_virtual_environment_compiles_only_what_has_changed(
+    one_source: Path, tmp_path: Path
+) -> None:
     targets = targets_for(platform.machine())
     if not targets or shutil.which("g++") is None:
         pytest.skip("no C++ compiler for the native kernels, or no kernels for this processor")
     one_source.write_text("int answer = 1;\n", "utf-8")
 
     def compiles(**environment: str) -> bool:
-        """Build the kernels. Returns whether the compiler runs."""
-        done = install(tmp_path, **environment)
+        """Build the kernels as in a new virtual environment. Returns whether the compiler runs."""
+        done = run_build(tmp_path, **environment)
         libraries = list(one_source.parent.glob("*.so"))
         assert len(libraries) == len(targets)
         for library in libraries:
@@ -183,14 +193,14 @@ def test_every_source_of_the_native_operators_is_compiled() -> None:
     assert sorted(extension["sources"]) == found
 
 
-def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
+def test_the_wheel_holds_only_the_packages_and_its_metadata(wheel_names: set[str]) -> None:
     tops = {Path(name).parts[0] for name in wheel_names}
     (metadata,) = {top for top in tops if top.endswith(".dist-info")}
     assert tops == {*PACKAGES, metadata}
     assert f"{metadata}/licenses/LICENSE" in wheel_names
 
 
-def test_the_pythons_the_command_and_the_extras_with_onnxruntime() -> None:
+def test_the_metadata_declares_the_pythons_the_command_and_the_extras_with_onnxruntime() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["requires-python"] == ">=3.11,<3.15"
     assert project["scripts"] == {"transduce": "transduce.cli:main"}

@@ -181,7 +181,7 @@ def test_weights_sample_a_domain_and_the_seed_decides_which_pairs() -> None:
 
 @pytest.mark.parametrize("other", ["Anna sees the river today.", "ANNA sees the river today!"])
 def test_a_pair_that_sampling_drops_from_one_domain_stays_in_another(other: str) -> None:
-    """This holds even if the two pairs differ in case and marks, and whichever pair is read first."""
+    """This holds even if the two pairs differ in case and punctuation, and whichever pair is read first."""
     rare = [Pair(pair.source, pair.target, "rare") for pair in pairs()[:40]]
     often = [Pair(pair.source, pair.target, "often") for pair in pairs()[:40]]
     often[0] = Pair(other, often[0].target, "often")

@@ -8,7 +8,7 @@ TransduceError
   NotReady              the server takes no requests now, such as while it loads or drains: retry after retry_after_s
   ServerFailed          the server failed
     AnswerLost          a proxy answers, because the server behind it ended before its answer was complete
-  InvalidAnswer         the response does not match the API: another server, or another version
+  InvalidAnswer         the response does not match the API: other software answers, or another version
 """
 
 from __future__ import annotations

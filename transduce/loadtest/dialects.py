@@ -1,4 +1,4 @@
-"""The dialects: how each API formats a request and its response. To support another server, add a `Dialect`."""
+"""The dialects: how each API formats a request and its response. To support another API, add a `Dialect`."""
 
 from __future__ import annotations
 

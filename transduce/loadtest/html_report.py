@@ -24,7 +24,7 @@ from transduce.loadtest.text_report import describe_load, describe_workload
 Result = dict[str, Any]
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 SENT = "from time of sending"
-RESTARTED = "it restarted, or another server answered, so its counters are left out"
+RESTARTED = "it restarted, or another instance of it answered, so its counters are left out"
 MARKS_NOTE = (
     "One mark per run, hollow if the run missed the objective or is not valid. The lines connect the medians."
 )

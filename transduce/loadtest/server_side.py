@@ -32,7 +32,7 @@ COUNTERS = (
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 SERVER_HAS_ENDED = "the process of --server-pid has ended"
-# The key of a server's figures that says that it has restarted, or that another server has answered.
+# The key of a server's figures that says that it has restarted, or another instance of it has answered.
 HAS_RESTARTED = "has_restarted"
 # State of a process that has ended and that its parent has not waited for.
 ZOMBIE = "Z"
@@ -72,7 +72,7 @@ class ServerSide:
     def models(self) -> list[dict[str, Any]] | None:
         """The models of `GET /v1/models`; None if the server does not list them there.
 
-        Another server may list only their names.
+        A server of other software may list only their names.
         """
         answer = self._get("/v1/models")
         with contextlib.suppress(ValueError, AttributeError):
@@ -131,8 +131,8 @@ def read_samples(text: str) -> dict[str, float]:
 def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
     """The change between two snapshots; None if nothing was measured. seconds: time between them.
 
-    The counters and the CPU time are left out if the server has restarted between the snapshots, or if two servers have
-    answered.
+    The counters and the CPU time are left out if the server has restarted between the snapshots, or if another instance
+    of it has answered.
     """
     found: dict[str, Any] = {}
     if has_restarted(before.total, after.total):
@@ -214,7 +214,7 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
     if server_pid is None or len(cores) < 2:
         yield Pinning()
         return
-    before, own = _threads_of(server_pid), os.sched_getaffinity(server_pid)
+    before, server_cores = _threads_of(server_pid), os.sched_getaffinity(server_pid)
     try:
         for thread in before:
             _set_cores(thread, {cores[0]})
@@ -227,7 +227,7 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # the server may have ended
             # A thread that has started meanwhile has inherited the one core.
             for thread in _threads_of(server_pid).keys() - before.keys():
-                _set_cores(thread, own)
+                _set_cores(thread, server_cores)
 
 
 def _threads_of(pid: int) -> dict[int, set[int]]:

@@ -1,4 +1,7 @@
-"""All targets give the same bits. Each is compared with the fastest."""
+"""All targets give the same bits. Each is compared with the fastest.
+
+A target is a build of the native kernels for one set of instructions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from tests.runtime.native.test_vocabulary import Vocabulary, embed
 from tests.runtime.native.test_whole import NUM_ROWS, first_step, load_new, sources
 
 Array = NDArray[Any]
-# Numbers of rows: every length of a tile, and several tiles of equal and of different lengths.
+# Numbers of rows. A tile has 1 to 6 rows (TILE_ROWS of linear.h). So these are one tile of each size, and several tiles
+# of equal and of different sizes.
 ROW_COUNTS = [1, 2, 3, 4, 5, 6, 7, 11, 13, 18, 25, 80]
 # Widths: multiples of 16, smaller and larger than FLOAT_DEPTH_BLOCK of linear.cpp.
 WIDTHS = [(16, 48), (64, 80), (96, 208), (512, 528)]
