@@ -80,17 +80,8 @@ def test_the_import_names_the_options_that_it_leaves_out(
         (tmp_path / "theirs" / "generation_config.json").unlink()
     change(tmp_path / "theirs" / file, partial(_update, changed))
     arguments = [
-        "--source",
-        "en",
-        "--target",
-        "de",
-        "--licence",
-        "MIT",
-        "--precisions",
-        "fp32",
-        "--max-length",
-        "24",
-    ]
+        "--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32", "--max-length", "24",
+    ]  # fmt: skip
     assert main(["import", str(tmp_path / "theirs"), "--output", str(tmp_path / "out"), *arguments]) == 0
     lines = capsys.readouterr().err.splitlines()
     for name, value in changed.items():

@@ -95,7 +95,8 @@ def test_the_reports_say_that_the_server_has_restarted(
     serve(monkeypatch, FIRST, RESTARTED)
     run_loadtest(parser.parse_args(arguments), execute=simulated_run)
     assert read_json(file)["runs"][0]["server"] == {"has_restarted": True}
-    assert "it restarted, or another instance of it answered, so its counters are left out" in page.read_text("utf-8")
+    note = "it restarted, or another instance of it answered, so its counters are left out"
+    assert note in page.read_text("utf-8")
     serve(monkeypatch, FIRST, LATER)
     run_loadtest(parser.parse_args(arguments), execute=simulated_run)
     assert "decode steps total 10, rows per step 3.4" in page.read_text("utf-8")
