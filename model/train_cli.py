@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.text.tokenizer import Tokenizer
     from model.config import ModelConfig
     from model.options import TrainingOptions
+    from model.trainer import Draw
     from model.transformer import Transformer
 
 CHOICES = {
@@ -249,7 +250,7 @@ def run_train(args: argparse.Namespace) -> int:
     return 0
 
 
-def _draw() -> Callable[[Path, Path], None]:
+def _draw() -> Draw:
     """The function that draws the figure of a run. The import of matplotlib takes time and memory."""
     from model.run_figures import draw
 

@@ -26,6 +26,8 @@ from tests.model.sentences import pairs
 transformers: Any = import_module("transformers")  # its types do not describe what a model returns
 
 TAGS = (">>deu<<", ">>nld<<")
+# Options of `transduce import` for a model from English to German.
+IMPORT_OPTIONS = ("--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32")
 # The names of the classes of the configuration and of the model. The key is whether the model is in pre-norm.
 CLASSES = {
     False: ("MarianConfig", "MarianMTModel"),

@@ -14,7 +14,7 @@ import pytest
 from app.bundle import load_bundle
 from export.hub import is_hub_name
 from tests.export.hub_server import COMMIT, TOKEN, Hub, running
-from tests.export.marian_folder import write_marian, write_npz
+from tests.export.marian_folder import IMPORT_OPTIONS, write_marian, write_npz
 from tests.forked import run_forked
 
 pytestmark = [pytest.mark.training, pytest.mark.server]
@@ -72,24 +72,14 @@ def fetch(environment: dict[str, str], tmp_path: Path) -> Run:
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
     """A function that runs `transduce import` in tmp_path, in a fork that has not imported the hub's client."""
-    options = [
-        "--output",
-        "out",
-        "--source",
-        "en",
-        "--target",
-        "de",
-        "--licence",
-        "MIT",
-        "--precisions",
-        "fp32",
-    ]
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return run_forked(
             "transduce",
             "import",
-            *options,
+            "--output",
+            "out",
+            *IMPORT_OPTIONS,
             *arguments,
             cwd=tmp_path,
             env=environment | variables,

@@ -25,7 +25,7 @@ from model.marian import read_marian
 from tests.export import m2m_folder
 from tests.export.firefox_folder import FirefoxModel
 from tests.export.m2m_folder import bpe_model, write_m2m
-from tests.export.marian_folder import sentencepiece_model, tokenizer_of, write_marian
+from tests.export.marian_folder import IMPORT_OPTIONS, sentencepiece_model, tokenizer_of, write_marian
 from tests.export.pieces import pieces_of
 from tests.export.test_import import IdMap
 from tests.model.sentences import pairs
@@ -61,8 +61,7 @@ def marian(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def bundle(folder: Path, marian: object) -> Bundle:
     output = folder.parent / "bundle"
-    arguments = ["--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32"]
-    assert main(["import", str(folder), "--output", str(output), *arguments]) == 0
+    assert main(["import", str(folder), "--output", str(output), *IMPORT_OPTIONS]) == 0
     return load_bundle(output)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from model.imported import UnusableModel
 from model.marian import read_marian
-from tests.export.marian_folder import change_decoder, change_npz
+from tests.export.marian_folder import IMPORT_OPTIONS, change_decoder, change_npz
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
@@ -82,9 +82,7 @@ def test_a_damaged_file_is_refused(npz: Path, content: bytes, message: str) -> N
 
 def test_a_word_penalty_is_named_as_left_out(npz: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_decoder(npz, {"word-penalty": 0.5})
-    arguments = [
-        "--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32", "--max-length", "24",
-    ]  # fmt: skip
+    arguments = [*IMPORT_OPTIONS, "--max-length", "24"]
     assert main(["import", str(npz), "--output", str(npz.parent / "bundle"), *arguments]) == 0
     note = "word-penalty of decoder.yml is 0.5; the bundle does not have this option"
     assert note in capsys.readouterr().err.splitlines()

@@ -15,7 +15,7 @@ from model.imported import UnusableModel
 from model.m2m import read_m2m
 from model.marian import read_marian
 from tests.export.m2m_folder import change, write_m2m
-from tests.export.marian_folder import write_marian
+from tests.export.marian_folder import IMPORT_OPTIONS, write_marian
 from transduce.cli import main
 
 pytestmark = pytest.mark.training
@@ -79,9 +79,7 @@ def test_the_import_names_the_options_that_it_leaves_out(
     if file == "config.json":
         (tmp_path / "theirs" / "generation_config.json").unlink()
     change(tmp_path / "theirs" / file, partial(_update, changed))
-    arguments = [
-        "--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32", "--max-length", "24",
-    ]  # fmt: skip
+    arguments = [*IMPORT_OPTIONS, "--max-length", "24"]
     assert main(["import", str(tmp_path / "theirs"), "--output", str(tmp_path / "out"), *arguments]) == 0
     lines = capsys.readouterr().err.splitlines()
     for name, value in changed.items():

@@ -17,7 +17,7 @@ from app.bundle import load_bundle
 from model.corpus import Pair
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE_BY_FORK
-from tests.export.marian_folder import train, write_marian
+from tests.export.marian_folder import IMPORT_OPTIONS, train, write_marian
 from transduce.cli import main
 
 pytestmark = [pytest.mark.training, pytest.mark.server]
@@ -42,8 +42,7 @@ def exchanged_pairs() -> list[Pair]:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unknown")
     train(write_marian(folder / "theirs"), folder / "theirs", num_steps=NUM_STEPS, examples=exchanged_pairs())
-    arguments = ["--source", "en", "--target", "de", "--licence", "MIT", "--precisions", "fp32"]
-    assert main(["import", str(folder / "theirs"), "--output", str(folder / "bundle"), *arguments]) == 0
+    assert main(["import", str(folder / "theirs"), "--output", str(folder / "bundle"), *IMPORT_OPTIONS]) == 0
     return folder / "bundle"
 
 
