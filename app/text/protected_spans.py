@@ -57,9 +57,8 @@ _NOT_IN_URL = (
 # A browser percent-encodes the path of a URL that a user copies. So a letter of a script without spaces normally ends
 # the URL. If a label of the host begins with such a letter, the rest of the URL may contain these letters.
 _URL = re.compile(
-    r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
-    rf"(?:(?=(?>(?:[A-Za-z0-9\-]++\.)*)[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)",
-    re.IGNORECASE,
+    r"(?<![A-Za-z0-9_])(?i:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
+    rf"(?:(?=(?>(?:[A-Za-z0-9\-]++\.)*)[{UNSPACED}])[^{_NOT_IN_URL}]++|[^{_NOT_IN_URL}{UNSPACED}]++)"
 )
 # Latin letters and accents. Chinese, Japanese, Thai and Korean text may have no space before and after an address.
 # Therefore an address has no other letters before its `@`. Each label of its domain has only Latin letters or only

@@ -128,7 +128,7 @@ def valid_arrivals(result: dict[str, Any]) -> list[Row]:
     return [row for row in result["arrivals"] if row.get("trial_s", 0.0) >= LEAST_TRIAL_S]
 
 
-GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it")
+GOAL_HEADER = ("", "goal", "figures", "cases that meet it", "cases that miss it (their limits)")
 
 
 def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
@@ -155,8 +155,18 @@ def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ..
             bound,
             lowest if lowest == highest else f"{lowest} to {highest}",
             f"{len(measured) - len(missed)} of {len(measured)}",
-            "; ".join(f"{_name_of(row, measured)}: {form.format(value)}" for row, value in missed),
+            "; ".join(
+                f"{_name_of(row, measured)}: {form.format(value)}{_limit_of(row, goal)}"
+                for row, value in missed
+            ),
         )
+
+
+def _limit_of(row: Row, goal: Goal) -> str:
+    """The ratio of an engine that only computes a case's products and reads its data; empty for other figures."""
+    if goal.most is not None or "floor" not in row:
+        return ""
+    return f" ({row['peer_ms'] / 1e3 * row['num_groups'] / row['floor']['seconds']:.2f})"
 
 
 def _name_of(row: Row, measured: Sequence[tuple[Row, float]]) -> str:

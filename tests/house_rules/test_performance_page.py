@@ -89,6 +89,13 @@ def test_a_missed_case_names_its_number_of_sentences_if_the_goal_has_several(res
     assert next(goal_lines(result, "int8"))[4] == "m x 1: 1.00; m x 8: 1.00"
 
 
+def test_a_missed_case_names_its_limit(result: dict[str, Any]) -> None:
+    result["cases"][0].update(ratio=2.0, peer_ms=40.0, num_groups=3, floor={"seconds": 0.03})
+    result["cases"][1]["where"]["step_python_share"] = 0.05
+    lines = {line[0]: line[4] for line in goal_lines(result, "int8")}
+    assert lines == {"1 sentence, greedy": "m: 2.00 (4.00)", "Python of a step, 1 row": ""}
+
+
 @pytest.mark.parametrize(
     ("cpu", "vendor", "least"),
     [
