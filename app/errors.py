@@ -2,6 +2,7 @@
 
 ServiceError
   RequestError            the caller can fix the request
+    RequestTimeout          the body did not arrive in time
     MalformedRequest        neither JSON nor a form, not UTF-8, or a lone surrogate
     InvalidRequest          names the field and what is wrong with it; never repeats the text
     UnsupportedLanguages    lists the supported pairs
@@ -45,6 +46,10 @@ class RequestError(ServiceError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class RequestTimeout(RequestError):
+    """The request's body did not arrive in time."""
 
 
 class MalformedRequest(RequestError):

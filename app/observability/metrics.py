@@ -42,8 +42,8 @@ MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 # Values of labels that are shown as 0 before they are counted: otherwise `rate()` would miss the first count of each.
 REASONS = (
-    "invalid", "unauthorized", "too_large", "queue_full", "would_be_late", "unread", "deadline", "cancelled",
-    "not_ready", "engine", "quota", "usage_unavailable",
+    "invalid", "unauthorized", "too_large", "queue_full", "would_be_late", "unread", "read_timeout", "deadline",
+    "cancelled", "not_ready", "engine", "quota", "usage_unavailable",
 )  # fmt: skip
 STREAM_EVENTS = ("start", "delta", "replace", "segment", "done", "error")
 OUTCOMES = ("done", "failed")

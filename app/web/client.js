@@ -129,6 +129,7 @@ async function send(path, options) {
 const MESSAGES = {
   unauthorized: "This server requires an API key.",
   forbidden: "The API key is wrong.",
+  request_timeout: "The request took too long to arrive at the server.",
   payload_too_large: "The request is too large.",
   overloaded: "The server is busy.",
   not_ready: "The server is not ready.",

@@ -66,7 +66,7 @@ export function refusalOf(file, error, languages) {
     const pair = `${nameOf(languages.source)} and ${languageName(languages.target)}`;
     return `${why} Choose languages other than ${pair}, and open it again.`;
   }
-  if (error.status === 413 || error.status === 504) return `${why} Split it into smaller files.`;
+  if ([408, 413, 504].includes(error.status)) return `${why} Split it into smaller files.`;
   if (error.status === 400 || error.status === 422) {
     return `${why} Fix it in the program that created it, and open it again.`;
   }

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from app.api.http.closing import CONNECTION
 from app.api.http.dialect import Dialects
 from app.api.http.middleware import RequestScope
-from app.api.http.protocol import CONNECTION
 from app.api.native.stream import EventStream, StreamLimits, _EventWriter
 from app.api.native.stream_events import EventBuffer
 from app.api.service import Service

@@ -16,10 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S
+from app.api.http.closing import CONNECTION
 from app.api.http.connections import ConnectionLimits, ConnectionTable
 from app.api.http.disconnect import while_connected
 from app.api.http.json_body import read_json
-from app.api.http.protocol import CONNECTION, BoundedProtocol
+from app.api.http.protocol import BoundedProtocol
 from app.errors import RequestCancelled
 from app.observability.metrics import Metrics
 

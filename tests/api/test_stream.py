@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.http.protocol import CONNECTION
+from app.api.http.closing import CONNECTION
 from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
 from app.stores.usage import Spending, Usage

@@ -125,6 +125,21 @@ def test_a_slow_upload_arrives_at_the_server_in_time(
 ) -> None:
     """The upload takes longer than the server waits for a request, so the proxy must read the whole body first."""
     changes = {"# buffer_requests": "buffer_requests"} if name == "caddy" else {}
+    answer = slow_upload(name, echo_command, pair, tmp_path, changes)
+    assert answer.status_code == 200
+
+
+def test_a_slow_upload_that_caddy_forwards_while_it_arrives_gets_the_servers_408(
+    echo_command: list[str], pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    answer = slow_upload("caddy", echo_command, pair, tmp_path, {})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (408, "request_timeout")
+
+
+def slow_upload(
+    name: str, echo_command: list[str], pair: tuple[Path, Path], folder: Path, changes: dict[str, str]
+) -> httpx.Response:
+    """The answer to a request whose body takes longer than the server waits for it. changes: to the proxy's file."""
 
     def slowly(content: bytes) -> Iterator[bytes]:
         yield content[:10]
@@ -135,9 +150,8 @@ def test_a_slow_upload_arrives_at_the_server_in_time(
     headers = {"content-type": "application/json", "content-length": str(len(content))}
     with ServerProcess(echo_command, {"read_timeout_s": SHORT_S}) as server:
         port = server.ready().port
-        with running(name, tmp_path, port, pair, changes) as url, client_of(url, pair) as client:
-            answer = client.post("/v1/translate", content=slowly(content), headers=headers)
-    assert answer.status_code == 200
+        with running(name, folder, port, pair, changes) as url, client_of(url, pair) as client:
+            return client.post("/v1/translate", content=slowly(content), headers=headers)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ A response may be complete before the request's body has arrived, such as an ear
 connection at once, the kernel answers the rest of the body with a reset, and the client may lose the response. So the
 server ends its own side only, reads the rest of the body, drops it, and then closes. With TLS it closes at once: the
 TLS layer tells the client the end, and drops what still arrives.
+
+If the body of a request is late, the application answers with 408, and the connection ends in the same way.
 """
 
 from __future__ import annotations
@@ -17,28 +19,70 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.server import ServerState
 
 from app.api.http.connections import ConnectionLimits
 from app.api.http.pipelining import PipeliningProtocol
 from app.observability.metrics import Metrics
 
+# Key of the extension in a request's scope: whether the client has disconnected or stalled, how long the request waited
+# unread, the time limit that its body has exceeded (None if it is not late), and a function that sets the callback for
+# a disconnect.
+CONNECTION = "transduce.connection"
+
 
 class ClosingProtocol(PipeliningProtocol):
-    """The protocol of one connection. A subclass sets its limits and metrics."""
+    """The protocol of one connection. A subclass sets its limits and metrics.
+
+    extension: the value of CONNECTION in the scopes of the connection's requests.
+    """
 
     _limits: ConnectionLimits
     _metrics: Metrics
     _stall_timer: asyncio.TimerHandle | None = None
     _has_stalled = False
+    _late_after_s: float | None = None  # the time limit that the current request has exceeded
     _is_lingering = False  # whether the last response is complete and the rest of its request is dropped
 
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._on_disconnect: Callable[[], None] | None = None
+        self.extension: dict[object, object] = {
+            "has_stalled": lambda: self._has_stalled,
+            "is_disconnected": self._is_disconnected,
+            "late_after_s": lambda: self._late_after_s,
+            "on_disconnect": self._watch_disconnect,
+            "unread_s": 0.0,
+        }
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and replace the last request's `_HeldTransport`, which refers to this object."""
+        """Stop the timer and report the disconnect.
+
+        The scopes and the last request's `_HeldTransport` then refer to this object no more. So it and the last
+        request's body are freed at once, and not by the garbage collector.
+        """
         self._stop_stall_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
             self.cycle.transport = self.transport
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+            self._on_disconnect = None
+        loop, has_stalled = self.loop, self._has_stalled
+        self.extension.update(
+            has_stalled=lambda: has_stalled,
+            is_disconnected=lambda: True,
+            late_after_s=lambda: None,
+            on_disconnect=lambda callback: loop.call_soon(callback) if callback is not None else None,
+        )
 
     def pause_writing(self) -> None:
         """Start to watch whether the client reads, because the write buffer is full."""
@@ -57,12 +101,30 @@ class ClosingProtocol(PipeliningProtocol):
             return self._num_undelivered_bytes() > 0
         return cycle.response_started or not cycle.more_body or self._num_undelivered_bytes() > 0
 
+    def _is_disconnected(self) -> bool:
+        return self.transport.is_closing()
+
+    def _watch_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Set the function to call when the client disconnects; None for no function."""
+        self._on_disconnect = callback
+        if callback is not None and self.transport.is_closing():
+            self.loop.call_soon(callback)
+        elif callback is not None:
+            self.flow.resume_reading()  # a disconnect is noticed only while the socket is read
+
     def _close_after(self, cycle: RequestResponseCycle) -> None:
         """Close the connection when a request has arrived completely and its response is complete.
 
         uvicorn would close it when the response is complete.
         """
         cycle.transport = _HeldTransport(self.transport, self._close_or_linger)
+
+    def _answer_late(self, cycle: RequestResponseCycle, limit_s: float) -> None:
+        """Wake the application, so that it answers with 408 (`RequestScope`), and close the connection after that."""
+        self._late_after_s = limit_s
+        cycle.keep_alive = False
+        self._close_after(cycle)
+        cycle.message_event.set()
 
     def _close_or_linger(self) -> None:
         cycle = self._current_cycle

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
 
-from app.api.http.protocol import CONNECTION
+from app.api.http.closing import CONNECTION
 from app.errors import RequestCancelled
 
 T = TypeVar("T")

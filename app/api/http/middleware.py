@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.auth import ApiKeys
+from app.api.http.closing import CONNECTION
 from app.api.http.connections import address_of
 from app.api.http.cross_site import SITE_HEADERS, check_site
 from app.api.http.dialect import Dialect, DialectError, Dialects
@@ -30,9 +31,8 @@ from app.api.http.error_table import (
 )
 from app.api.http.failures import count_error
 from app.api.http.json_body import too_large
-from app.api.http.protocol import CONNECTION
 from app.api.http.request_head import PROBES, request_id_of
-from app.errors import InvalidRequest, NotReady, RequestCancelled, ServiceError
+from app.errors import InvalidRequest, NotReady, RequestCancelled, RequestTimeout, ServiceError
 from app.observability.logging import log_event
 from app.observability.metrics import Metrics
 from app.observability.tracing import Tracing
@@ -58,6 +58,7 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         connection = scope.get("extensions", {}).get(CONNECTION)
+        receive = _in_time(receive, connection)
         started = time.monotonic() - (connection["unread_s"] if connection is not None else 0.0)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id_of(scope["headers"])
@@ -112,6 +113,21 @@ class RequestScope:
                 "trace_id": self._tracing.trace_id() if self._tracing is not None else None,
             },
         )
+
+
+def _in_time(receive: Receive, connection: Mapping[str, Any] | None) -> Receive:
+    """Raise RequestTimeout in place of a part of a late body. connection: the scope's extension CONNECTION, if any."""
+    if connection is None:
+        return receive
+    late_after_s: Callable[[], float | None] = connection["late_after_s"]
+
+    async def receive_in_time() -> Message:
+        message = await receive()
+        if message.get("more_body") and (limit_s := late_after_s()) is not None:
+            raise RequestTimeout(f"the request did not arrive within {limit_s:g} s")
+        return message
+
+    return receive_in_time
 
 
 def _status_without_response(scope: Scope) -> int:

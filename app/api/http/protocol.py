@@ -1,12 +1,13 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
 A request must arrive completely within `read_timeout_s` of its first byte. The first byte must arrive within
-`read_timeout_s` after the connection is made. Otherwise the server closes the connection. This stops clients that send
-nothing, or send a header or body byte by byte. The limit does not apply while the server answers a request, nor to an
-idle connection between requests. The server closes an idle connection only to make room for another one, after the
-keep-alive time, or when it shuts down. For a client that does not read, the server buffers only this: at most 64 KiB of
-earlier responses or of earlier parts of a stream; the part of a response that is being sent; the response to the next
-pipelined request. If these buffers are full and the client reads nothing for `stall_s`, the connection is cut off.
+`read_timeout_s` after the connection is made. Otherwise the server closes the connection, after a 408 if only the body
+is late. This stops clients that send nothing, or send a header or body byte by byte. The limit does not apply while the
+server answers a request, nor to an idle connection between requests. The server closes an idle connection only to make
+room for another one, after the keep-alive time, or when it shuts down. For a client that does not read, the server
+buffers only this: at most 64 KiB of earlier responses or of earlier parts of a stream; the part of a response that is
+being sent; the response to the next pipelined request. If these buffers are full and the client reads nothing for
+`stall_s`, the connection is cut off.
 
 An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the end of its header. A
 second parser then reads the same header without the offer, and after it the body.
@@ -17,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import termios
-from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S, unread_s
-from app.api.http.closing import ClosingProtocol
+from app.api.http.closing import CONNECTION, ClosingProtocol
 from app.api.http.connections import Admission, ConnectionLimits, ConnectionTable, plain_host
 from app.api.http.request_head import (
     BAD_CHUNKS,
@@ -51,9 +51,6 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# Key of a scope's extension: whether the client has disconnected or stalled, how long the request waited unread, and a
-# function that sets the callback for a disconnect.
-CONNECTION = "transduce.connection"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
 # reserve. If smaller, probes from far away time out.
@@ -91,15 +88,6 @@ class BoundedProtocol(ClosingProtocol):
         self._is_silent = True  # whether no byte has arrived
         self._has_arrived = False  # whether the last data ended with a complete request
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
-        self._on_disconnect: Callable[[], None] | None = None
-        self._extensions: dict[str, dict[object, object]] = {
-            CONNECTION: {
-                "has_stalled": lambda: self._has_stalled,
-                "is_disconnected": self._is_disconnected,
-                "on_disconnect": self._watch_disconnect,
-                "unread_s": 0.0,
-            }
-        }
         self._is_header_open = True
         self._num_parsed_bytes = 0  # of the request line and headers, as the parser reports them
         self._num_open_bytes = 0  # of a header whose end has not arrived
@@ -121,14 +109,11 @@ class BoundedProtocol(ClosingProtocol):
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the table, stop the timers, and report the disconnect."""
+        """Leave the table and stop the timers."""
         self._table.leave(self)
         self._stop_read_timer()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # the timer would hold the connection's objects until it ends
-        if self._on_disconnect is not None:
-            self._on_disconnect()
-        self._detach_from_scope()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of an incomplete header, and feed the parser."""
@@ -219,7 +204,7 @@ class BoundedProtocol(ClosingProtocol):
             self._framing.check(version)
         self.expect_100_continue = self._framing.expects_continue and version == "1.1"
         refusal = self._refusal_unless_probe
-        self._extensions[CONNECTION]["unread_s"] = waited_s = self._unread_s()
+        self.extension["unread_s"] = waited_s = self._unread_s()
         if waited_s > MAX_UNREAD_S:
             refusal = refusal or UNREAD
         if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
@@ -228,7 +213,7 @@ class BoundedProtocol(ClosingProtocol):
             self._refuse(refusal, before_body=True)
             return
         super().on_headers_complete()
-        self.scope["extensions"] = self._extensions
+        self.scope["extensions"] = {CONNECTION: self.extension}
         if refusal is FULL or self._table.is_draining:
             self.cycle.keep_alive = False
         if not self.cycle.keep_alive:
@@ -325,30 +310,6 @@ class BoundedProtocol(ClosingProtocol):
         cycle: RequestResponseCycle = self.cycle
         return cycle is self._current_cycle and cycle.more_body
 
-    def _detach_from_scope(self) -> None:
-        """Replace the methods in the scope's extension by functions that return their final values.
-
-        The connection and its last request's body are then freed at once, and not by the garbage collector.
-        """
-        loop, has_stalled = self.loop, self._has_stalled
-        self._on_disconnect = None
-        self._extensions[CONNECTION].update(
-            has_stalled=lambda: has_stalled,
-            is_disconnected=lambda: True,
-            on_disconnect=lambda callback: loop.call_soon(callback) if callback is not None else None,
-        )
-
-    def _is_disconnected(self) -> bool:
-        return self.transport.is_closing()
-
-    def _watch_disconnect(self, callback: Callable[[], None] | None) -> None:
-        """Set the function to call when the client disconnects; None for no function."""
-        self._on_disconnect = callback
-        if callback is not None and self.transport.is_closing():
-            self.loop.call_soon(callback)
-        elif callback is not None:
-            self.flow.resume_reading()  # a disconnect is noticed only while the socket is read
-
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
 
@@ -360,8 +321,15 @@ class BoundedProtocol(ClosingProtocol):
     def _on_read_timeout(self) -> None:
         self._read_timer = None
         # With TLS, a lingering connection is already closing.
-        if self._is_lingering or not self.transport.is_closing():
+        if self.transport.is_closing() and not self._is_lingering:
+            return
+        is_first = self._late_after_s is None
+        if is_first:
             self._metrics.read_timeouts.inc()
+        if is_first and not self._is_idle() and not self.cycle.response_started:
+            self._answer_late(self.cycle, self._read_timeout_s)
+            self._expect_request()  # time for the answer
+        else:
             self.transport.abort()
 
     def _unread_s(self) -> float:

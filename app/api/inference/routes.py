@@ -44,6 +44,7 @@ ERRORS = Errors(
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
         404: "the model or the version is not served",
+        408: "the request did not arrive in time",
         413: "too many bytes, brackets [ and {, texts or characters, or more characters than a limit of the API key",
         415: "the body is compressed",
         429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",

@@ -52,6 +52,7 @@ ERRORS = Errors(
         400: "the body is not JSON in UTF-8",
         401: "the request has no API key",
         403: "the API key is unknown, or a page of another site sent the request",
+        408: "the request did not arrive in time",
         413: "too many bytes, brackets [ and {, texts, characters, sentences, terms or lists of tokens, or more "
         "characters than a limit of the API key",
         415: "the content type is not application/json",

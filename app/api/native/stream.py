@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.http.closing import CONNECTION
 from app.api.http.error_table import error_response, unexpected_body
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
-from app.api.http.protocol import CONNECTION
 from app.api.limits import RequestLimits
 from app.api.native.models import TranslateBody
 from app.api.native.results import model_name, translate_answer

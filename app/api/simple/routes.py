@@ -60,6 +60,7 @@ ERRORS = Errors(
         400: "the body is malformed, a field is misspelt, missing or outside its limits, the languages are not served, "
         "or the key is missing",
         403: "the API key is unknown",
+        408: "the request did not arrive in time",
         413: "too many bytes, fields, or brackets [ and {, or more characters than a limit of the API key",
         415: "another content type",
         429: "the queue is full, the wait would be too long, or a limit of the API key is reached; see Retry-After",

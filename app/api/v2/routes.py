@@ -68,6 +68,7 @@ ERRORS = Errors(
         "served",
         403: "the API key is missing or unknown, or a page of another site sent the request",
         404: "there is no such glossary or document",
+        408: "the request did not arrive in time",
         413: "too many bytes, fields, brackets [ and {, texts or characters, or more characters than a limit "
         "of the API key",
         415: "another content type",

@@ -1,0 +1,151 @@
+"""Requests whose header arrives in time, and whose body does not: they are answered with 408."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.http.closing import CONNECTION
+from app.api.http.dialect import Dialects
+from app.api.http.middleware import RequestScope
+from app.observability.metrics import Metrics
+from tests.api.certificates import make_certificate, trusting
+from tests.api.server_process import ServerProcess
+
+LIMIT_S = 0.5
+JSON = b"content-type: application/json\r\n"
+FORM = b"content-type: application/x-www-form-urlencoded\r\n"
+MULTIPART = b"content-type: multipart/form-data; boundary=x\r\n"
+FILE = (
+    b'--x\r\ncontent-disposition: form-data; name="source"\r\n\r\nen\r\n'
+    b'--x\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\nA sentence'
+)
+MESSAGE = "the request did not arrive within 0.5 s"
+REJECTED = 'transduce_rejected_total{reason="read_timeout"}'
+TIMEOUTS = "transduce_http_request_read_timeouts_total"
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    with ServerProcess(echo_command, {"read_timeout_s": LIMIT_S}) as process:
+        yield process.ready()
+
+
+def begin(path: bytes, headers: bytes, part: bytes) -> bytes:
+    """The begin of a request whose body has a hundred bytes more than `part`."""
+    length = b"content-length: %d\r\n" % (len(part) + 100)
+    return b"POST " + path + b" HTTP/1.1\r\nhost: x\r\n" + headers + length + b"\r\n" + part
+
+
+def read_answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
+    """The status and the body of the response, which ends when the server closes its side."""
+    connection.settimeout(30)
+    received = b""
+    while part := connection.recv(65_536):
+        received += part
+    head, body = received.split(b"\r\n\r\n", 1)
+    assert b"connection: close" in head.lower()
+    return int(head.split()[1]), json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "part"),
+    [
+        (b"/v1/translate", JSON, b'{"text": '),
+        (b"/v1/translate", JSON, b""),
+        (b"/v1/translate/stream", JSON, b'{"text": '),
+        (b"/v1/score", JSON, b"{"),
+        (b"/translate", JSON, b'{"q": '),
+        (b"/translate", FORM, b"q=A+sentence"),
+        (b"/translate", MULTIPART, FILE),
+        (b"/translate_file", MULTIPART, FILE),
+        (b"/v2/translate", FORM, b"text=A+sentence"),
+        (b"/v2/document", MULTIPART, FILE),
+        (b"/v2/models/echo/infer", JSON, b"{"),
+    ],
+)
+def test_a_request_whose_body_is_late_gets_408_with_the_limit(
+    server: ServerProcess, path: bytes, headers: bytes, part: bytes
+) -> None:
+    rejected, timeouts = server.metric(REJECTED), server.metric(TIMEOUTS)
+    started = time.monotonic()
+    with server.connect() as connection:
+        connection.sendall(begin(path, headers, part))
+        status, body = read_answer(connection)
+    assert time.monotonic() - started >= LIMIT_S * 0.9
+    assert status == 408
+    assert MESSAGE in json.dumps(body)
+    assert server.metric(REJECTED) == rejected + 1
+    assert server.metric(TIMEOUTS) == timeouts + 1
+    assert server.metric("transduce_inflight_requests") == 0
+
+
+def test_the_error_of_a_late_body_has_its_code_and_the_requests_id(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(begin(b"/v1/translate", JSON + b"x-request-id: slow-1\r\n", b"{"))
+        _, body = read_answer(connection)
+    assert body == {"error": {"code": "request_timeout", "message": MESSAGE, "request_id": "slow-1"}}
+    line = server.wait_for("request")
+    while line["request_id"] != "slow-1":
+        line = server.wait_for("request")
+    assert (line["status"], line["route"]) == (408, "/v1/translate")
+
+
+def test_a_client_that_goes_on_sending_gets_the_answer_and_is_cut_off(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(begin(b"/v1/translate", JSON, b"{").replace(b"101", b"100000"))
+        connection.settimeout(0.05)
+        received = b""
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # noqa: PT012 - the loop ends with the error
+            for _ in range(600):
+                connection.sendall(b" ")
+                try:
+                    received += connection.recv(65_536)
+                    time.sleep(0.01)  # the server has closed its side, so that a read returns at once
+                except TimeoutError:
+                    continue
+    assert received.startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_last_part_of_a_body_is_never_late() -> None:
+    """It may arrive after the time limit and before the answer."""
+    sent: list[Message] = []
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["body"] == b"}"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"}", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    connection = {"unread_s": 0.0, "late_after_s": lambda: 1.0}
+    scope: Scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": []}
+    scope["extensions"] = {CONNECTION: connection}
+    answered = RequestScope(app, metrics=Metrics(), dialects=Dialects())(scope, receive, send)
+    asyncio.run(answered)
+    assert sent[0]["status"] == 200
+
+
+def test_with_tls_a_request_whose_body_is_late_gets_408(echo_command: list[str], tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    settings: dict[str, object] = {"read_timeout_s": LIMIT_S, "tls_certificate": certificate, "tls_key": key}
+    context: ssl.SSLContext = trusting(certificate)
+    with (
+        ServerProcess(echo_command, settings) as server,
+        context.wrap_socket(server.ready().connect(), server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall(begin(b"/v1/translate", JSON, b"{"))
+        assert read_answer(connection)[0] == 408
