@@ -213,7 +213,7 @@ def _check_content(archive: ZipFile, info: ZipInfo) -> None:
 def _copy(old: ZipFile, new: ZipFile, info: ZipInfo, written: bytes | None) -> None:
     """Copy an entry into another archive. written: its new content, if changed."""
     if written is not None:
-        new.writestr(copy(info), written, compress_type=info.compress_type)
+        new.writestr(copy(info), written)
         return
     with old.open(info) as source, new.open(copy(info), "w") as target:
         copyfileobj(source, target, _COPIED_BYTES)

@@ -198,7 +198,7 @@ def _footnote(state: StateInline, silent: bool) -> bool:
     match = (is_first and _FOOTNOTE_START.match(state.src, state.pos)) or _FOOTNOTE.match(
         state.src, state.pos
     )
-    if not match or match.end() > state.posMax:
+    if not match:
         return False
     state.push("footnote", "", 0).content = match.group()
     state.pos = match.end()

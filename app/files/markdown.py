@@ -32,8 +32,7 @@ def read_markdown(data: bytes, limits: FileLimits) -> SlottedText:
     text = decoded.text
     front = _FRONT_MATTER.match(text)
     start = front.end() if front else 0
-    slots = sorted(limits.bounded(_Reader(text, start).slots()), key=lambda slot: slot.start)
-    return SlottedText(text, tuple(slots), decoded.encoder())
+    return SlottedText(text, limits.bounded(_Reader(text, start).slots()), decoded.encoder())
 
 
 class _Reader:
@@ -99,8 +98,6 @@ class _Reader:
         return offsets
 
     def _line_offset(self, content: str, number: int, *, is_heading: bool = False) -> int | None:
-        if number >= len(self._lines):
-            return None
         line, content = self._lines[number].rstrip(), content.rstrip()
         if is_heading and not line.endswith(content):
             words = line.rstrip("#")

@@ -89,7 +89,7 @@ def _vtt_blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
     """Yield the blocks after the header. The header ends at a blank line, or where a cue begins."""
     blocks = _blocks(text, blank="")
     number, header = next(blocks)
-    begin = next((index for index, line in enumerate(header) if index and _VTT_TIME.match(line.text)), None)
+    begin = next((index for index, line in enumerate(header) if _VTT_TIME.match(line.text)), None)
     if begin is not None:
         yield number + begin, header[begin:]
     yield from blocks

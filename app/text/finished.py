@@ -48,9 +48,8 @@ def source_markup(block: Block, span: Span, first: int, last: int) -> str:
     parts: list[str] = []
     done = span.start
     for tag in block.tags[first:last]:
-        position = min(max(tag.position, done), span.end)
-        parts += (block.raw(done, position), tag.markup)
-        done = position
+        parts += (block.raw(done, tag.position), tag.markup)
+        done = tag.position
     return "".join([*parts, block.raw(done, span.end)])
 
 

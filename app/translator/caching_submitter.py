@@ -228,7 +228,7 @@ class CachingSubmitter:
             subscriber.future.exception()  # else asyncio logs an exception that a cancelled request does not read
         sentence = subscriber.sentence
         sentence.subscribers.pop(subscriber, None)
-        if not sentence.subscribers and not sentence.future.done():
+        if not sentence.subscribers:
             self._remove(sentence)
             sentence.future.cancel()
 

@@ -137,6 +137,12 @@ def test_an_entry_that_is_kept_may_have_any_escapes() -> None:
     assert file.write(["Sommer"]) == f'{kept}\nmsgid "summer"\nmsgstr "Sommer"\n'.encode()
 
 
+def test_a_character_that_no_encoding_has_is_an_error_with_the_encoding_of_the_file() -> None:
+    file = read_file('\ufeffmsgid "summer"\nmsgstr ""\n'.encode("utf-16-le"), FileFormat.PO)
+    with pytest.raises(FileError, match="the file's encoding utf-16-le lacks"):
+        file.write(["\ud800"])
+
+
 @pytest.mark.parametrize(
     "part", ["msgid\n", '\nmsgid ""', '""\n', '\n"charset="', '"charset', " ", "\n", 'charset=a"\n"']
 )

@@ -309,6 +309,7 @@ def test_markdown_renders_to_the_same_structure() -> None:
         ("Not so", "- so", "\\- so"),
         ("Not so\nnor so", "Nicht\n1. so\n- so", "Nicht\n1\\. so\n\\- so"),
         ("Not  \nso", 'Nicht<br id="1"/># so', "Nicht  \n\\# so"),
+        ("Not  \nso", 'Nicht<br id="1"/>[a]: so', "Nicht  \n[a]: so"),
         ("Not so\n===", "1. so", "1\\. so\n==="),
         ("# one", "1. so", "# 1. so"),
         ("1\\. so", None, "1\\. so"),

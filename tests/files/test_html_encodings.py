@@ -37,6 +37,7 @@ def text_of(page: bytes) -> str:
         ("<meta content=text/html;charset=latin1 http-equiv=content-type>", "latin-1"),
         ("<meta http-equiv=content-type content='text/html; charset=\"latin1\"'>", "latin-1"),
         (f"<meta http-equiv=content-type content='charset=\"latin1'>{UTF8}", "utf-8"),
+        ("<meta charset=latin1 http-equiv=content-type content='text/html; charset=utf-8'>", "latin-1"),
         ("<meta http-equiv=content-type content='text/html'><meta charset=latin1>", "latin-1"),
         (f"<meta http-equiv=refresh content='0; url=?charset=latin1'>{UTF8}", "utf-8"),
         ('<?xml version="1.0" encoding="iso-8859-1"?>', "latin-1"),

@@ -15,6 +15,7 @@ from app.files.reading import read_file
         (rb'{"a": "Good morning", "b": "\\\u00fc"}', rb'"\u00e9/"'),
         (rb'{"a": "Good morning", "b": "\ud83d\ude00"}', rb'"\u00e9/"'),
         (rb'{"a": "Good morning", "b": "C:\\users"}', '"\u00e9/"'.encode()),
+        ('{"a": "Good morning", "b": "\\u00fc", "c": "\u00df"}'.encode(), '"\u00e9/"'.encode()),
         (rb'{"a": "Salt \u0026 pepper"}', '"\u00e9/"'.encode()),
         (rb'{"a": "one\/two"}', '"\u00e9\\/"'.encode()),
         (rb'{"a": "Folder C:\\\/x"}', '"\u00e9\\/"'.encode()),

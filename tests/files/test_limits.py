@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from io import BytesIO
 from zipfile import ZipFile
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.files import FileError, FileFormat, FileLimits
 from app.files.reading import read_file
-from app.files.xml_tree import _Reader, read_tree
+from app.files.xml_tree import MAX_ATTRIBUTES, _Reader, read_tree
 from tests.files.samples import docx
 
 WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
@@ -44,6 +45,31 @@ def test_a_document_above_a_limit_is_rejected(body: str, limits: FileLimits, mes
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["max_units", "max_characters", "max_parts", "max_unpacked_bytes", "max_part_bytes", "max_elements"],
+)
+def test_a_document_at_a_limit_is_read(name: str) -> None:
+    """The header and the footnotes count, too."""
+    data = document(PARAGRAPH.format("a") * 2)
+    file = read_file(data, FileFormat.DOCX)
+    texts = [unit.text for unit in file.units]
+    with ZipFile(BytesIO(data)) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        xml = [archive.read(f"word/{entry}.xml") for entry in ("document", "header1", "footnotes")]
+    used = {
+        "max_units": len(texts),
+        "max_characters": sum(map(len, texts)),
+        "max_parts": len(sizes),
+        "max_unpacked_bytes": sum(sizes.values()),
+        "max_part_bytes": sum(map(len, xml)),
+        "max_elements": sum(len(re.findall(rb"<w:", each)) for each in xml),
+    }[name]
+    assert read_file(data, FileFormat.DOCX, FileLimits(**{name: used})).units == file.units
+    with pytest.raises(FileError, match=rf"limit of {used - 1}\b"):
+        read_file(data, FileFormat.DOCX, FileLimits(**{name: used - 1}))
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("<a>The house.</a>".encode("utf-16-le"), "x.xml: it has a NUL"),
@@ -65,6 +91,12 @@ def test_xml_with_its_encoding_declared_is_read(encoding: str) -> None:
     text = f'<?xml version="1.0" encoding="{encoding}" standalone="yes"?><a>house</a>'
     root, found = read_tree(text.encode(encoding), "x.xml", max_elements=9, num_before=0)
     assert (root.raw, found) == (text, encoding.lower())
+
+
+def test_an_element_with_the_most_attributes_is_read() -> None:
+    xml = "<a " + " ".join(f'a{number}="1"' for number in range(MAX_ATTRIBUTES)) + "/>"
+    root, _ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
+    assert root.raw == xml
 
 
 def test_a_document_of_the_greatest_depth_is_written() -> None:
@@ -112,6 +144,16 @@ def test_a_file_with_too_many_texts_is_rejected(file_format: FileFormat, data: b
         read_file(data, file_format, FileLimits(max_units=39))
     with pytest.raises(FileError, match="limit of 39 characters"):
         read_file(data, file_format, FileLimits(max_characters=39))
+
+
+def test_json_with_a_number_that_python_does_not_read_is_rejected() -> None:
+    with pytest.raises(FileError, match="a number that is too long"):
+        read_file(b'["The house", NaN, ' + b"1" * 5_000 + b"]", FileFormat.JSON)
+
+
+def test_the_number_of_a_plural_form_may_have_any_length() -> None:
+    data = b'msgid "The house"\nmsgid_plural "Houses"\nmsgstr[' + b"1" * 5_000 + b'] ""\n'
+    assert [unit.text for unit in read_file(data, FileFormat.PO).units] == ["Houses"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,13 @@ def test_an_element_that_is_too_long_is_an_error() -> None:
         split_unit(Unit(text, UnitFormat.HTML), SIZE)
 
 
+def test_an_element_may_be_ten_times_as_long_as_a_part() -> None:
+    text = "<b>" + "a" * (10 * SIZE - 7) + "</b>"
+    assert texts(Unit(text, UnitFormat.HTML)) == [text]
+    with pytest.raises(FileError, match="more than the 400 characters"):
+        split_unit(Unit(text.replace("</b>", "a</b>"), UnitFormat.HTML), SIZE)
+
+
 @settings(deadline=None)
 @given(st.text(alphabet="ab.! \n<>/\u3002"), st.sampled_from(UnitFormat), st.integers(2, 30))
 def test_the_parts_join_to_the_text(text: str, kind: UnitFormat, size: int) -> None:

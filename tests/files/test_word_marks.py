@@ -85,6 +85,16 @@ def test_a_field_in_two_tracked_changes_stays_tracked() -> None:
     assert written == "".join([text("See "), *parts, tracked(run(END)), text(" now")])
 
 
+def test_a_tracked_change_with_the_end_of_one_field_and_the_start_of_the_next_is_divided() -> None:
+    def tracked(inner: str) -> str:
+        return f'<w:ins w:id="1">{inner}</w:ins>'
+
+    change = tracked(run(END) + text("and") + run(BEGIN))
+    paragraph = FIELD + text("one") + change + run(CODE) + run(SEPARATE) + text("two") + run(END)
+    source = '<g id="0">one</g><g id="3">and</g><g id="6">two</g>'
+    assert translated(paragraph, source, source.replace("and", "und"))
+
+
 def test_a_field_inside_a_tracked_change_is_not_divided() -> None:
     tracked = f'<w:ins w:id="1">{FIELD}{text("page")}{run(END)}</w:ins>'
     written = translated(tracked, '<g id="0"><g id="1">page</g></g>', '<g id="0"><g id="1">Seite</g></g>')
@@ -224,6 +234,34 @@ def test_text_outside_a_link_does_not_get_the_style_of_the_link(start: str, end:
     assert source.endswith("</g> now")
     written = translated(paragraph, source, source.replace(" now", " jetzt").replace("See", "Siehe"))
     assert written == paragraph.replace(" now", " jetzt").replace("See", "Siehe")
+
+
+def test_text_after_the_end_of_a_field_of_another_paragraph_does_not_get_the_style_of_a_link() -> None:
+    paragraph = run(END) + text("See ") + LINK + text("the long page of terms", HYPERLINK) + "</w:hyperlink>"
+    source = '<x id="0"/>See <g id="2"><g id="3">the long page of terms</g></g>'
+    written = translated(paragraph, source, source.replace("See", "Siehe"))
+    assert written == paragraph.replace("See", "Siehe")
+
+
+def test_white_space_in_the_code_of_a_field_is_kept() -> None:
+    paragraph = run(BEGIN) + run(f"  {CODE} ") + run(SEPARATE) + text("page") + run(END)
+    source = '<g id="0">page</g>'
+    written = translated(paragraph, source, source.replace("page", "Seite"))
+    assert written == paragraph.replace("page", "Seite")
+
+
+def test_a_field_in_the_code_of_a_field_is_part_of_the_code() -> None:
+    paragraph = (
+        run(BEGIN) + run(CODE) + FIELD + text("1") + run(END) + run(SEPARATE) + text("page") + run(END)
+    )
+    source = '<g id="0">page</g>'
+    written = translated(paragraph, source, source.replace("page", "Seite"))
+    assert written == paragraph.replace("page", "Seite")
+
+
+def test_a_control_with_an_element_after_its_content_is_kept_whole() -> None:
+    whole = f"<w:sdt><w:sdtContent>{text('one')}</w:sdtContent><w:sdtEndPr/></w:sdt>"
+    assert translated(text("See ") + whole, 'See <x id="1"/>', 'Siehe <x id="1"/>') == text("Siehe ") + whole
 
 
 def test_a_paragraph_that_is_one_link_keeps_the_style_of_the_link() -> None:

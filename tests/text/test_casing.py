@@ -50,6 +50,7 @@ LANGUAGES = st.sampled_from(("en", "tr", "el"))
             Casing.TITLE,
             "How to build a boat with NASA in 10 days",
         ),
+        ("The Man and Sea", Casing.TITLE, "The man and sea"),
         ('Why "I\'m Sorry" Is Never Enough', Casing.TITLE, 'Why "I\'m sorry" is never enough'),
         ("Why My iPhone Is So Slow: An Answer", Casing.PLAIN, "Why My iPhone Is So Slow: An Answer"),
         ("The Old Man and the Sea.", Casing.PLAIN, "The Old Man and the Sea."),

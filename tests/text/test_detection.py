@@ -82,6 +82,11 @@ def test_the_language_of_words_numbers_and_names_is_never_certain(
     assert foreign_language(text, detector.detect(text), {"en", "de"}) is None
 
 
+@pytest.mark.parametrize(("text", "language"), [("van Dijk, Anna", None), ("Dijk van Anna", "nl")])
+def test_a_lower_case_word_makes_a_phrase_only_after_the_first_word(text: str, language: str | None) -> None:
+    assert foreign_language(text, [("nl", 1.0)], {"en", "de"}) == language
+
+
 @pytest.mark.parametrize(
     ("text", "language"), [("Comment \u00e7a va?", "fr"), ("La maison est petite.", "fr"), (RUSSIAN, "ru")]
 )
@@ -162,6 +167,18 @@ def test_arrays_are_written_again_over_damaged_ones(
     write_arrays(folder)
     assert isinstance(read_arrays(folder)["ptc"], np.memmap)
     assert [path.name for path in tmp_path.iterdir()] == ["arrays"]
+
+
+def test_a_model_that_cannot_be_unpacked_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise EOFError("py3langid's model file is truncated")
+
+    monkeypatch.setattr(detector_arrays, "unpack", fail)
+    with pytest.raises(EOFError):
+        write_arrays(tmp_path / "arrays")
+    assert not list(tmp_path.iterdir())
 
 
 def test_restricted_probabilities_add_up_to_one(detector: LanguageDetector) -> None:

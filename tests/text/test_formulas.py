@@ -62,6 +62,7 @@ def test_a_formula_is_found_as_a_whole(word: str) -> None:
         ("price<sup>*</sup>", ["*"]),
         ("price<sup>[1]</sup><sup>[2]</sup>", ["[1][2]"]),
         ("price<sup>[<a>1</a>]</sup>,", ["[1]"]),
+        ("price<sup>1<sub>b</sub>c</sup>", ["1bc"]),
         ("price <sup>[1]</sup>", []),
         ("price,<sup>[1]</sup>", []),
         ("price<sup>(the net one)</sup>", []),
@@ -100,6 +101,7 @@ def test_of_a_word_only_the_mark_is_found(word: str, marks: list[str]) -> None:
         ("It has <b>3</b>new words.", f"It has {PLACEHOLDER} new words.", "<b>3</b>"),
         ("It has <b>{n}</b>new words.", f"It has {PLACEHOLDER} new words.", "<b>{n}</b>"),
         ("It is <b>{n}</b>th here.", f"It is {PLACEHOLDER}th here.", "<b>{n}</b>"),
+        ("It is the <b>{n}</b>th", f"It is the {PLACEHOLDER}th", "<b>{n}</b>"),
         ("It has <b>{n}</b>items.", f"It has {PLACEHOLDER} items.", "<b>{n}</b>"),
     ],
 )

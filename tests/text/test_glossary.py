@@ -49,6 +49,12 @@ def test_which_terms_are_found_in_a_text(text: str, expected: list[tuple[str, st
     assert found(text) == expected
 
 
+def test_the_first_of_two_terms_that_differ_only_in_their_space_is_found() -> None:
+    terms = [Term("mail box", "Briefkasten"), Term("mail\tbox", "Postfach")]
+    assert found("a mail box", terms) == [("mail box", "Briefkasten")]
+    assert found("a mail box", terms[::-1]) == [("mail box", "Postfach")]
+
+
 @pytest.mark.parametrize("language", ["de", "de-AT"])
 def test_german_terms_are_found_with_their_endings(language: str) -> None:
     terms = [Term("Haus", "building"), Term("gro\u00dfer Hund", "big dog")]
@@ -59,6 +65,10 @@ def test_german_terms_are_found_with_their_endings(language: str) -> None:
         ("HAUS", "BUILDING"),
         ("gro\u00dfer Hunde", "big dog"),
     ]
+
+
+def test_a_capital_letter_alone_is_no_term_in_capitals() -> None:
+    assert found("X marks x", [Term("x", "kreuz")]) == [("X", "Kreuz"), ("x", "kreuz")]
 
 
 def test_a_language_without_endings_has_whole_words_only() -> None:

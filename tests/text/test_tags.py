@@ -45,6 +45,8 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
         ),
         # a word without alignment joins its neighbours
         ("see <b>big red cars</b>", "siehe grosse da Autos", [(0, 0), (1, 1), (3, 3)], "siehe <b>grosse da Autos</b>"),
+        # but it stays outside an element beside it
+        ("<b>cars</b> here", "da Autos ja hier", [(1, 0), (3, 1)], "da <b>Autos</b> ja hier"),
         # punctuation is no part of the word beside it
         ("say <b>yes</b>.", "sag ja.", [(0, 0), (1, 1), (2, 2)], "sag <b>ja</b>."),
         # self-closing tags stay at their word

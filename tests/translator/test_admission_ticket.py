@@ -36,6 +36,18 @@ class FullQueue(AbstractContextManager["FullQueue"]):
         raise AssertionError("a refused reservation was released")
 
 
+class RoomForAll(AbstractContextManager["RoomForAll"]):
+    """A reservation that records the length of the longest sentence."""
+
+    longest = 0
+
+    def resize(self, cost: object, *, longest: int, checks_bounds: bool) -> None:
+        self.longest = longest
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        pass
+
+
 class RequestText:
     """Represents the objects that a request holds during its translation."""
 
@@ -64,3 +76,11 @@ def test_a_refused_request_is_freed_without_the_garbage_collector() -> None:
     finally:
         gc.enable()
     assert cache.num_provisional == 0
+
+
+def test_the_longest_sentence_counts_its_least_target_and_its_decodings() -> None:
+    reservation = RoomForAll()
+    sentences = [((5,) * 9, DecodingOptions(), 1), ((5, 2), DecodingOptions(min_target_length=6), 2)]
+    with AdmissionTicket(EmptyCache(), cast(Any, reservation)) as ticket:
+        ticket.finalize(sentences)
+    assert reservation.longest == 12

@@ -168,6 +168,8 @@ def test_equal_sentences_in_flight_are_decoded_once() -> None:
             assert submitter.stats().num_coalesced == 5
             await submit(submitter)
             assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of zero bytes stays empty"
+            submitter.clear()
+            assert submitter.stats().num_coalesced == 0
 
     run_scenario(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from app.translator import (
     ModelTranslator,
     OnDemandTranslator,
     PooledModel,
+    ScoreRequest,
     ServedModel,
     TranslationResult,
 )
@@ -126,6 +128,13 @@ def test_the_candidates_are_the_models_that_may_write_the_translation(
     assert [each.version.name for each in different.models.candidates(None, "it")] == ["short", "first"]
 
 
+def test_without_a_source_the_likely_model_is_the_first_that_writes_the_target(
+    tokenizer: Tokenizer, detector: LazyDetector
+) -> None:
+    models = Scripted(tokenizer, detector, FIRST, replace(FIRST, name="back", pairs=(("en", "de"),))).models
+    assert [models.likely(None, target).version.name for target in ("en", "de")] == ["first", "back"]
+
+
 def test_refused_options_load_no_model(tokenizer: Tokenizer, detector: LazyDetector) -> None:
     def on_demand(behaviour: Behaviour) -> ModelTranslator:
         model = echo_model(tokenizer, behaviour, num_rows=16)
@@ -150,3 +159,9 @@ def test_refused_options_load_no_model(tokenizer: Tokenizer, detector: LazyDetec
         )
         with pytest.raises(InvalidRequest, match="max_target_length"):
             asyncio.run(models.translate(asked))
+    scored = ScoreRequest(
+        (GERMAN,), (ENGLISH,), "de", "en", "r", "", time.monotonic() + 20,
+        options=OptionChanges.of(max_target_length=72),
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="max_target_length"):
+        asyncio.run(models.score(scored))

@@ -41,6 +41,24 @@ def test_a_successful_load_ends_the_pause_after_a_failed_one() -> None:
     assert run(1, test).events == ["load a", "failed a", "load a", "unload a", "load a"]
 
 
+def test_a_request_in_the_pause_after_a_failed_load_joins_a_load_that_has_begun() -> None:
+    async def test(loads: Loads) -> None:
+        model = loads.model("a")
+        loads.broken.add("a")
+        with pytest.raises(BundleError):
+            await loads.pool.load(model)
+        loads.broken.clear()
+        loads.may_load.clear()
+        load = asyncio.create_task(loads.pool.load(model))
+        await let_tasks_run()
+        use = asyncio.create_task(loads.use(model))
+        await let_tasks_run()
+        loads.may_load.set()
+        await asyncio.gather(load, use)
+
+    assert run(1, test).events == ["load a", "failed a", "load a"]
+
+
 def test_an_unload_goes_on_if_the_request_that_needs_the_memory_is_cancelled() -> None:
     async def test(loads: Loads) -> None:
         may_end = asyncio.Event()

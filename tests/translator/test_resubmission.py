@@ -167,3 +167,18 @@ def test_a_cancelled_sentence_does_not_remove_an_equal_later_one() -> None:
         await asyncio.gather(second, third)
 
     run(scenario)
+
+
+def test_a_cancelled_subscriber_receives_no_more_tokens() -> None:
+    async def scenario(script: Script) -> None:
+        streams = [Received() for _ in range(2)]
+        cancelled, other = [script.submit(on_tokens=stream) for stream in streams]
+        (submission,) = script.engine.submissions
+        assert submission.on_tokens is not None
+        cancelled.cancel()
+        submission.on_tokens(0, (7,))
+        assert [stream.ids for stream in streams] == [[], [7]]
+        submission.succeed()
+        await other
+
+    run(scenario)

@@ -54,6 +54,15 @@ def test_a_translation_with_all_terms_is_not_decoded_again(tokenizer: Tokenizer)
     check_hits(text, translation, [("cat", "Kater")])
 
 
+def test_a_sentence_with_a_term_counts_as_two_decodings(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, as_dictionary(cat="Kater"))
+    text = "Anna draws the cat."
+    for terms in ((), CAT):
+        script(text, terms=terms)
+    (_, without_term), (_, with_term) = script.engine.costs
+    assert with_term == 2 * without_term
+
+
 def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     text = "Anna draws the cat. Anna sees it."
@@ -140,10 +149,12 @@ def test_the_parts_around_a_lost_term_placeholder_are_translated_separately(toke
 
 def test_a_term_with_a_tag_inside_or_a_digit_is_a_placeholder_at_once(tokenizer: Tokenizer) -> None:
     script = ScriptedTranslator(tokenizer, as_dictionary(), has_alignment=True)
-    terms = (Term("old tree", "Baum"), Term("route 7", "Weg"))
-    script("<p>Anna sees the <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
+    terms = (Term("old tree", "Baum"), Term("the old tree", "Eiche"), Term("route 7", "Weg"))
+    script("<p>Anna sees <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
+    translation = script("<p>Anna sees the <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
     script("Anna sees route 7 today.", terms=terms)
-    assert script.sources == [f"Anna sees the {SYMBOL}.", f"Anna sees {SYMBOL} today."]
+    assert script.sources == [f"Anna sees {SYMBOL}.", f"Anna sees {SYMBOL}.", f"Anna sees {SYMBOL} today."]
+    assert translation.text == "<p>Anna sees <b>Eiche</b>.</p>"
 
 
 @pytest.mark.parametrize("text", ["Anna draws {name} cat.", "Anna draws {name}cat.", "Anna draws cat{name}."])

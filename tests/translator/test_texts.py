@@ -212,6 +212,11 @@ class TestNoEnd:
             has_alignment=True,
         )
 
+    def test_of_one_letter_is_not_divided(self, tokenizer: Tokenizer) -> None:
+        script = self.script(tokenizer, 0)
+        script("A")
+        assert script.sources == ["A"]
+
     def test_is_translated_in_parts(self, tokenizer: Tokenizer) -> None:
         script = self.script(tokenizer, 5)
         translation = script(self.SENTENCE)
