@@ -89,6 +89,25 @@ def test_a_caller_that_holds_no_place_comes_before_one_that_holds_some() -> None
     assert order_of(2, act)[4:] == ["a3", "a4"]
 
 
+def test_of_the_callers_that_hold_places_the_one_with_the_fewest_comes_first() -> None:
+    async def act(tasks: Tasks) -> None:
+        await tasks.start("a1", "a2", "b1", "c1", "a3", "b2")
+        await tasks.end("c1")
+
+    assert order_of(4, act) == ["a1", "a2", "b1", "c1", "b2", "a3"]
+
+
+def test_a_caller_whose_wait_is_cancelled_as_a_place_becomes_free_holds_no_place() -> None:
+    async def act(tasks: Tasks) -> None:
+        await tasks.start("a1", "b1")
+        tasks.ends["a1"].set()
+        await tasks.cancel("b1")
+        await tasks.start("a2", "b2", "a3")
+        await tasks.end("a2")
+
+    assert order_of(1, act) == ["a1", "a2", "b2", "a3"]
+
+
 def test_a_cancelled_wait_takes_no_place() -> None:
     async def act(tasks: Tasks) -> None:
         await tasks.start("a1", "b1", "a2")

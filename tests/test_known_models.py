@@ -1,4 +1,7 @@
-"""The estimate of a model's memory on a GPU is what the runner allocates. `HostCuda` stands for the GPU."""
+"""The estimate of a model's memory on a GPU is what the runner allocates, and models must fit in the budget.
+
+`HostCuda` stands for the GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from app.bundle import Bundle
+from app.errors import SettingsError
 from app.graphs import Precision
-from app.known_models import estimated_bytes
+from app.known_models import estimated_bytes, preloaded, read_model, read_models
 from app.runtime.bundle_limits import limits_of
 from app.workers.model_spec import ModelSpec
 from tests.export.tiny import random_model
 from tests.runtime.host_cuda import load_both, one_variant
+from tests.test_pooled_models import add_model, settings_of
 
 NUM_ROWS = 12
 
@@ -56,3 +61,24 @@ def test_numbers_in_caches_on_a_gpu_have_the_graphs_type(
     bundle = one_variant(model, precision, tmp_path)
     pool_bytes = NUM_ROWS * 2 * model.config.num_decoder_layers * 24 * model.config.d_model * item_bytes
     assert cache_bytes(bundle, precision) == 3 * pool_bytes
+
+
+def test_a_model_may_take_the_whole_budget(tmp_path: Path) -> None:
+    add_model(tmp_path, "a")
+    needed = read_model(tmp_path / "a", settings_of(tmp_path)).num_bytes
+    fits, too_small = (
+        settings_of(tmp_path).model_copy(update={"model_memory": budget, "preload": ("a",)})
+        for budget in (needed, needed - 1)
+    )
+    assert [model.name for model in preloaded(read_models(fits), fits)] == ["a"]
+    with pytest.raises(SettingsError, match=f"the model a needs about {needed} bytes"):
+        read_models(too_small)
+
+
+def test_a_model_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        add_model(tmp_path, name)
+    known = read_models(settings_of(tmp_path))
+    budget = sum(model.num_bytes for model in known)
+    settings = settings_of(tmp_path).model_copy(update={"model_memory": budget, "preload": ("b", "a", "b")})
+    assert [model.name for model in preloaded(known, settings)] == ["b", "a"]

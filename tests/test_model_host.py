@@ -1,21 +1,27 @@
-"""A request of an administrator is answered when the server shuts down before its model is replaced."""
+"""What becomes of an administrator's request if its model is not replaced, or if the administrator disconnects."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from app.api.service import Service
-from app.errors import NotReady
+from app.errors import BundleError, ModelRefused, NotReady, WorkerEnded
 from app.model_host import ModelHost
 from app.model_starter import BundleLoader
 from app.observability.metrics import Metrics
 from app.settings import Settings
+from app.startup import LoadedModel, LoadedModels
 from app.stores.glossaries import GlossaryStore
+from app.text.tokenizer import Tokenizer
 from app.translator.text_threads import TextThreads
+from tests.api.echo import Behaviour, echo_model
+from tests.model.sentences import write_tokenizer
 
 
 @pytest.mark.parametrize("num_iterations", [1, 5])
@@ -43,3 +49,83 @@ def test_a_reload_under_way_is_refused_when_the_host_closes(num_iterations: int)
                 await asyncio.wait_for(reload, 5)
 
     asyncio.run(scenario())
+
+
+def test_a_reload_goes_on_if_the_administrator_disconnects(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+
+    def model(*_arguments: object) -> LoadedModel:
+        return replace(echo_model(tokenizer, Behaviour(), num_rows=16), path=tmp_path)
+
+    loader: Any = SimpleNamespace(load_all=lambda _settings: LoadedModels([model()]), load_one=model)
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            service = Service(Metrics(), GlossaryStore(None))
+            host = ModelHost(
+                Settings(), service, text_threads=text_threads, loader=loader, on_death=lambda: None
+            )
+            await host.open()
+            (old,) = host.models
+            service.become_ready(host.models)
+            reload = asyncio.create_task(host.reload_model("echo"))
+            await asyncio.sleep(0)
+            reload.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reload
+            await asyncio.gather(*host._tasks)
+            (new,) = host.models
+            assert new is not old
+            assert len(host._starter._engines) == 1
+            await host.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (BundleError("a", ["a file is missing"]), ModelRefused),
+        (OSError("no memory"), ModelRefused),
+        (WorkerEnded("it was killed"), NotReady),
+    ],
+)
+def test_a_model_is_refused_unless_only_its_worker_has_ended(
+    error: Exception, refusal: type[Exception]
+) -> None:
+    models: Any = SimpleNamespace(named=lambda name: name)
+
+    async def fail(*_args: object, **_options: object) -> None:
+        raise error
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            service = Service(Metrics(), GlossaryStore(None))
+            host = ModelHost(
+                Settings(), service, text_threads=text_threads, loader=BundleLoader(), on_death=lambda: None
+            )
+            host._models = models
+            host._source.load = host._source.load_one = fail  # type: ignore[method-assign, assignment]
+            service.become_ready(models)
+            for act in (host.load_model, host.reload_model):
+                with pytest.raises(refusal):
+                    await act("model")
+            await host.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_death_of_an_engine_during_the_first_load_is_reported() -> None:
+    engine: Any = object()
+    deaths: list[str] = []
+    with TextThreads(1) as text_threads:
+        service = Service(Metrics(), GlossaryStore(None))
+        host = ModelHost(
+            Settings(),
+            service,
+            text_threads=text_threads,
+            loader=BundleLoader(),
+            on_death=lambda: deaths.append("dead"),
+        )
+        host._on_engine_death(engine)
+    assert deaths == ["dead"]

@@ -1,8 +1,9 @@
-"""A load that fails leaves no worker and no engine behind."""
+"""A load that fails leaves no worker and no engine behind. A model that starts or ends leaves no cached sentence."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,14 +17,24 @@ from app.errors import BundleError, SettingsError
 from app.model_starter import ModelStarter
 from app.observability.metrics import Metrics
 from app.settings import Settings
-from app.startup import LoadedModels, lazy_detector
+from app.startup import LoadedModel, LoadedModels, lazy_detector
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer
+from app.translator import TranslationRequest
 from app.translator.text_threads import TextThreads
-from tests.api.echo import Behaviour, echo_model
+from tests.api.echo import GOLDEN, Behaviour, echo_model
 from tests.engine.fake_runner import FakeRunner
 from tests.model.sentences import write_tokenizer
+
+
+def new_starter(text_threads: TextThreads, settings: Settings | None = None) -> ModelStarter:
+    return ModelStarter(
+        settings or Settings(),
+        Service(Metrics(), GlossaryStore(None)),
+        text_threads=text_threads,
+        on_death=lambda _engine: None,
+    )
 
 
 def test_the_workers_of_a_model_that_the_engine_refuses_are_closed() -> None:
@@ -126,5 +137,80 @@ def test_a_failed_reload_of_a_model_with_another_language_keeps_the_detector(tmp
             await source.load_one(old, next(iter(old)), is_forced=True)
             assert source._detector.current is not detector
             await starter.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_workers_of_a_bundle_that_holds_another_model_now_are_closed(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    closed: list[str] = []
+    worker: Any = SimpleNamespace(close=lambda: closed.append("other"))
+
+    def model(name: str) -> LoadedModel:
+        return replace(echo_model(tokenizer, Behaviour(name=name), num_rows=16), path=tmp_path)
+
+    loader: Any = SimpleNamespace(
+        load_all=lambda _settings: LoadedModels([model("echo")]),
+        load_one=lambda *_arguments: replace(model("other"), workers=[worker]),
+    )
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            starter = new_starter(text_threads)
+            source = EagerModels(Settings(), loader, starter)
+            old = await source.load_all(None)
+            with pytest.raises(BundleError, match="it holds the model other now, not echo"):
+                await source.load_one(old, next(iter(old)), is_forced=True)
+            await starter.close()
+
+    asyncio.run(scenario())
+    assert closed == ["other"]
+
+
+def test_the_engine_of_a_model_that_fails_its_golden_check_is_closed(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    model = echo_model(tokenizer, Behaviour(golden_target="the river"), num_rows=16)
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            starter = new_starter(text_threads)
+            with pytest.raises(BundleError, match="0 of 1 golden sentences match"):
+                await starter.start(model, None, cache_bytes=0)
+            assert not starter._engines
+
+    asyncio.run(scenario())
+
+
+def test_a_model_that_must_match_all_golden_sentences_may_match_just_these(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            starter = new_starter(text_threads, Settings(golden_min_share=1.0))
+            await starter.start(echo_model(tokenizer, Behaviour(), num_rows=16), None, cache_bytes=0)
+            assert len(starter._engines) == 1
+            await starter.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_cache_has_no_sentence_of_a_warm_up_or_of_a_stopped_model(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    request = TranslationRequest(
+        texts=(GOLDEN,), source="en", target="de", request_id="1", caller="", deadline=time.monotonic() + 60
+    )
+
+    async def scenario() -> None:
+        with TextThreads(1) as text_threads:
+            starter = new_starter(text_threads)
+            model = echo_model(tokenizer, Behaviour(), num_rows=16)
+            translator = await starter.start(model, None, cache_bytes=1 << 20)
+            assert starter.cache_stats().num_entries == 0
+            await translator.translate(request)
+            before = starter.cache_stats()
+            assert before.num_entries == 1
+            await starter.stop([translator])
+            after = starter.cache_stats()
+            assert (after.num_entries, after.num_bytes, after.num_misses) == (0, 0, before.num_misses)
 
     asyncio.run(scenario())

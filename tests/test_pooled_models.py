@@ -1,9 +1,13 @@
-"""Models of a memory budget get equal shares of the sentence cache. The last reload decides the number of shares."""
+"""Which models of a memory budget are loaded and checked, and their equal shares of the sentence cache.
+
+The last reload decides the number of shares.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,27 +23,33 @@ from tests.house_rules.project import ROOT
 
 
 class Loader:
-    """Loads manifests only. is_broken: whether loads fail."""
+    """Loads manifests only. is_broken: whether loads fail. broken: the folders whose loads fail."""
 
     is_broken = False
+    broken: Collection[str] = ()
 
     def load_one(self, path: Path, settings: Settings) -> Any:
-        if self.is_broken:
+        if self.is_broken or path.name in self.broken:
             raise BundleError(path.name, ["a file is missing"])
         return SimpleNamespace(manifest=read_model(path, settings).manifest, workers=[])
 
 
 class Starter:
-    """Starts nothing, and records the bytes of the sentence cache that each model gets."""
+    """Starts nothing, and records the bytes of the sentence cache that each model gets.
+
+    checked: for each start, whether the golden sentences are checked already.
+    """
 
     text_threads = None
     metrics = Metrics()
 
     def __init__(self) -> None:
         self.cache_bytes: dict[str, int] = {}
+        self.checked: list[bool] = []
 
     async def start(self, loaded: Any, _detector: object, *, cache_bytes: int, is_checked: bool) -> Any:
         self.cache_bytes[loaded.manifest.name] = cache_bytes
+        self.checked.append(is_checked)
         return SimpleNamespace(manifest=loaded.manifest)
 
     async def stop(self, translators: object) -> None:
@@ -126,6 +136,75 @@ def test_a_failed_reload_changes_neither_the_detector_nor_the_shares_of_the_cach
         for each in second:
             await source.load(each)
         assert starter.cache_bytes == {"a": 6_000, "b": 6_000}
+        await source.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_golden_sentences_of_a_version_are_checked_once(tmp_path: Path) -> None:
+    add_model(tmp_path, "a")
+    starter: Any = Starter()
+    loader: Any = Loader()
+    changes: list[str] = []
+
+    async def scenario() -> None:
+        source = PooledModels(
+            settings_of(tmp_path),
+            loader,
+            starter,
+            max_bytes=10**10,
+            on_changed_bundle=lambda: changes.append("a"),
+        )
+        (model,) = await source.load_all(None)
+        await source.unload(model)
+        await source.load(model)
+        assert (starter.checked, changes) == ([False, True], [])
+        add_language(tmp_path / "a")
+        await source.unload(model)
+        await source.load(model)
+        assert (starter.checked, changes) == ([False, True, False], ["a"])
+        await source.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_start_leaves_no_model_in_memory(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        add_model(tmp_path, name)
+    starter: Any = Starter()
+    loader: Any = Loader()
+    loader.broken = {"b"}
+    settings = settings_of(tmp_path).model_copy(update={"preload": ("a", "b")})
+
+    async def scenario() -> None:
+        source = PooledModels(settings, loader, starter, max_bytes=10**10, on_changed_bundle=lambda: None)
+        with pytest.raises(BundleError):
+            await source.load_all(None)
+        assert starter.cache_bytes.keys() == {"a"}
+        assert source.num_bytes == 0
+        await source.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reload_loads_only_the_changed_models_that_are_in_memory(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        add_model(tmp_path, name)
+    starter: Any = Starter()
+    loader: Any = Loader()
+
+    async def scenario() -> None:
+        source = PooledModels(
+            settings_of(tmp_path), loader, starter, max_bytes=10**10, on_changed_bundle=lambda: None
+        )
+        first = await source.load_all(None)
+        await source.load([*first][1])
+        starter.cache_bytes.clear()
+        for name in ("b", "c"):
+            add_language(tmp_path / name)
+        second = await source.load_all(first)
+        assert starter.cache_bytes.keys() == {"b"}
+        assert [model.translator.is_loaded for model in second] == [True, True, False]
         await source.close()
 
     asyncio.run(scenario())

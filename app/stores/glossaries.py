@@ -145,7 +145,7 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
     if entries_format is EntriesFormat.TSV:
         for line, content in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
             if content.strip():
-                yield line, content.removesuffix("\r").split("\t")
+                yield line, content.split("\t")
         return
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:

@@ -1,4 +1,4 @@
-"""Translations of documents that take too long or fail."""
+"""The batches of documents, and translations of documents that take too long or fail."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -137,3 +138,18 @@ def test_the_memory_of_a_file_beyond_a_quota_is_returned_to_the_system(
             await jobs.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batches"),
+    [
+        ([1, 1, 1, 1], [[0, 1, 2], [3]]),
+        ([3, 3, 3, 2, 2], [[0, 1], [2, 3], [4]]),
+        ([9, 1], [[0], [1]]),  # a single text may be longer than a request
+    ],
+)
+def test_a_batch_is_as_large_as_a_request_may_be(sizes: Sequence[int], batches: Sequence[list[int]]) -> None:
+    limits = SimpleNamespace(max_items=3, max_request_characters=6)
+    plain = cast("PlainTranslator", SimpleNamespace(limits=limits))
+    texts = [TextUnit("a" * size, UnitFormat.TEXT, is_wrapped=False) for size in sizes]
+    assert [*DocumentJobs(plain, limits_with(timeout_s=9))._batches(texts)] == batches

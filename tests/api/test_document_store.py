@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import logging
+import os
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from app.api.files.document_store import BEHIND_RETRY_S, DocumentLimits, DocumentStore, StoredDocument
+from app.api.files.document_store import (
+    BEHIND_RETRY_S,
+    FOLDER_PREFIX,
+    DocumentLimits,
+    DocumentStore,
+    StoredDocument,
+)
 from app.api.files.full_disk import RETRY_AFTER_S
+from app.api.files.locked_folder import LockedFolder, remove_abandoned_folders
 from app.errors import NotReady, Overloaded, PayloadTooLarge
 from app.file_worker.messages import WorkerLimits
 from app.observability.logging import JsonFormatter
@@ -229,6 +239,7 @@ def test_no_place_is_taken_from_a_caller_who_has_as_few_or_no_finished_document(
         ({"a1": 10, "A2": 80}, 20, "A2 b1"),
         ({"a1": 10, "A2": 80}, 30, None),  # to drop a1 is not enough, and A2 is in progress
         ({"a1": 30, "a2": 30, "a3": 40}, 70, None),  # without a1, a would hold no more than b
+        ({"a1": 0, "a2": 60, "a3": 40}, 20, "a1 a3 b1"),  # to drop a1 makes no room
     ],
 )
 def test_bytes_are_taken_from_the_caller_who_has_the_most(
@@ -284,3 +295,34 @@ def test_retry_after_ignores_a_failed_document_because_it_holds_no_bytes() -> No
             filled.store.close()
 
     assert asyncio.run(run()) == pytest.approx(LIMITS.ttl_s, rel=0.1)
+
+
+def test_an_abandoned_folder_of_another_user_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test sets who this user is, because only root may change the owner of a folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"{FOLDER_PREFIX}1").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        assert remove_abandoned_folders(FOLDER_PREFIX) == 0
+    assert remove_abandoned_folders(FOLDER_PREFIX) == 1
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, num_calls = fcntl.flock, 0
+
+    def remove_the_first_and_lock(handle: int, operation: int) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 1:
+            next(tmp_path.iterdir()).rmdir()  # like another process
+        flock(handle, operation)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", remove_the_first_and_lock)
+    folder = LockedFolder(FOLDER_PREFIX)
+    assert [*tmp_path.iterdir()] == [folder.path]
+    assert num_calls == 2
+    folder.remove()

@@ -92,3 +92,11 @@ def test_a_log_of_an_exception_holds_places_and_no_values() -> None:
     assert [place for place in places if "Error" in place] == ["ValueError", "KeyError"]
     assert any("test_error_table.py" in place for place in places)
     assert "user text" not in "".join(places)
+
+
+def test_a_body_of_the_largest_size_keeps_its_whole_message() -> None:
+    room = MAX_BODY_BYTES - len(error_body("invalid_request", "", "id"))
+    message = "\\" * (room // 2) + "a" * (room % 2)  # in JSON a backslash has two bytes
+    body = error_body("invalid_request", message, "id")
+    assert len(body) == MAX_BODY_BYTES
+    assert orjson.loads(body)["error"]["message"] == message

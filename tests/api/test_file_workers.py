@@ -6,6 +6,7 @@ The tests use sockets and real worker processes.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import resource
 import signal
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,9 +23,9 @@ import psutil
 import pytest
 
 from app.errors import NotReady
-from app.file_worker.__main__ import MAX_REUSED_KIB
-from app.file_worker.messages import WorkerLimits
-from app.file_worker.workers import FileWorkers, _environment
+from app.file_worker.__main__ import MAX_REUSED_KIB, _read_frame
+from app.file_worker.messages import LENGTH_BYTES, WorkerLimits
+from app.file_worker.workers import FileWorkers, _environment, _Worker, _WorkerDied
 from app.files import FileFormat
 from tests.api.processes import have_ended, wait_until
 from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
@@ -275,3 +277,23 @@ def test_a_worker_that_starts_while_the_pool_closes_is_ended() -> None:
 
     asyncio.run(scenario())
     wait_until(lambda: have_ended(list(set(psutil.Process().children()) - before)))
+
+
+@pytest.mark.parametrize("num_lost", [0, 1, 4, 5, 8])
+def test_a_message_that_has_not_arrived_completely_is_none(num_lost: int) -> None:
+    frame = (4).to_bytes(LENGTH_BYTES, "little") + b"text"
+    source = io.BytesIO(frame[: len(frame) - num_lost])
+    assert _read_frame(source) == (None if num_lost else b"text")
+
+
+def test_a_response_is_read_only_if_it_is_within_its_limit() -> None:
+    async def answer(max_bytes: int) -> bytes:
+        reader = asyncio.StreamReader()
+        reader.feed_data((4).to_bytes(LENGTH_BYTES, "little") + b"text")
+        writer = SimpleNamespace(write=lambda _data: None, drain=lambda: asyncio.sleep(0))
+        process: Any = SimpleNamespace(stdin=writer, stdout=reader)
+        return await _Worker(process).exchange(b"", max_bytes)
+
+    assert asyncio.run(answer(4)) == b"text"
+    with pytest.raises(_WorkerDied):
+        asyncio.run(answer(3))

@@ -112,3 +112,9 @@ def test_a_pair_is_scored_with_the_length_penalty_of_the_model() -> None:
     assert (request.texts, request.translations, request.deadline) == (("a",), ("b",), 1000.5)
     options = request.options.merged(DEFAULTS)
     assert (options.length_penalty, options.alpha) == (LengthPenalty.POWER, 0.3)
+
+
+def test_the_names_of_ignored_tags_have_no_case_in_html() -> None:
+    names = {"format": "html", "ignore_tags": ["CODE", "pre"]}
+    assert parsed(**names).xml.ignored == {"code", "pre"}
+    assert parsed(**names | {"format": "xml"}).xml.ignored == {"CODE", "pre"}

@@ -133,6 +133,13 @@ def test_a_sentence_is_on_the_lowest_free_rows_of_its_worker() -> None:
     assert names == ["worker 0, a", "worker 1, replaced"]
 
 
+def test_a_row_is_free_for_the_sentence_that_begins_when_another_one_ends() -> None:
+    spans = [span(10.0, 11.0, 1), span(11.0, 12.0, 1)]
+    events = trace_events(spans, {}, began_at=10.0)["traceEvents"]
+    assert [event["tid"] for event in events if event["ph"] == "X"] == [0, 0]
+    check_rows(events)
+
+
 def test_a_recorder_is_on_while_anyone_records() -> None:
     recorder, states = RowRecorder(), []
     with recorder.recording():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from app.observability.tracing import Tracing
 from tests.api.echo import GOLDEN
 from tests.api.server_process import ServerProcess
 
@@ -106,6 +108,18 @@ def test_a_translation_is_a_span_with_its_phases(echo_command: list[str], receiv
     assert line["trace_id"] == TRACE
 
 
+def test_a_phase_that_is_longer_than_the_request_begins_with_the_request(receiver: Receiver) -> None:
+    tracing = Tracing(receiver.url, share=1.0, untraced=())
+    provider = tracing.telemetry["tracer_provider"]
+    assert provider is not None
+    with provider.get_tracer("test").start_as_current_span("request"):
+        tracing.add_work({"encode": 60_000.0, "decode": 0.0}, {}, decoding={})
+    asyncio.run(tracing.close())
+    spans = {span.name: span for span in receiver.spans}
+    begins = {spans[name].start_time_unix_nano for name in ("request", "admission", "encode")}
+    assert begins == {spans["admission"].end_time_unix_nano}
+
+
 def test_the_decode_span_has_rows_and_steps(echo_command: list[str], receiver: Receiver) -> None:
     texts = [GOLDEN, "Peter sees the house."]
     bodies = (BODY | {"text": texts, "beam_size": 3}, BODY | {"beam_size": 1}, BODY | {"beam_size": 1})
@@ -145,6 +159,8 @@ def test_unsampled_requests_and_probes_are_not_traced(echo_command: list[str], r
             assert (
                 client.post("/v1/translate", json=BODY, headers={"traceparent": invalid}).status_code == 200
             )
+        twice = [("traceparent", f"00-{TRACE}-{PARENT}-01")] * 2
+        assert client.post("/v1/translate", json=BODY, headers=twice).status_code == 200
     assert receiver.spans == []
     assert "trace_id" not in "".join(server.log)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from app import bundle_folders
 from app.bundle import load_bundle, read_manifest
 from app.bundle_folders import find_bundles
-from app.errors import BundleError
+from app.errors import BundleError, SettingsError
 from app.settings import Settings
 from app.startup import LoadedModels, load_model, release_models
 from transduce.cli import main
@@ -35,6 +36,29 @@ def test_a_bundle_that_is_named_twice_is_found_once(folder: Path, monkeypatch: p
     monkeypatch.chdir(folder.parent)
     named = (Path("bundles"), Path("bundles/my"), folder / "my")
     assert find_bundles(Settings(bundles=named)) == [folder / "my"]
+
+
+def test_a_server_without_settings_serves_the_only_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(folder: Path) -> Path:
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").touch()
+        return folder
+
+    here, package = tmp_path / "here", tmp_path / "package"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(bundle_folders, "__file__", str(package / "app" / "bundle_folders.py"))
+    with pytest.raises(SettingsError, match="no bundle found"):
+        find_bundles(Settings())
+    mine = add(here / "bundles" / "my")
+    assert find_bundles(Settings()) == [mine]
+    add(here / "bundles" / "other")
+    with pytest.raises(SettingsError, match=r"holds more than one bundle \(my, other\)"):
+        find_bundles(Settings())
+    own = add(package / "bundles" / "own")
+    assert find_bundles(Settings()) == [own], "it is beside the package"
 
 
 def test_a_bundle_that_is_the_current_directory_has_its_folders_name(

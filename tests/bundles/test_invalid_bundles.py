@@ -137,6 +137,14 @@ def bundle(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny / "bundle", tmp_path / "damaged"))
 
 
+def test_a_server_does_not_read_the_checkpoint(bundle: Path) -> None:
+    file = bundle / "weights" / "model.safetensors"
+    file.write_bytes(bytes(file.stat().st_size))
+    load_bundle(bundle, choose=lambda manifest: "int8")
+    with pytest.raises(BundleError, match=r"weights/model\.safetensors has another SHA-256"):
+        load_bundle(bundle)
+
+
 @pytest.mark.parametrize(
     "damage", [*DIMENSIONS, *LENGTHS, *SPECIAL, *OTHERS], ids=lambda damage: str(damage.name)
 )

@@ -79,6 +79,17 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
             assert found.shortlist([2]).tolist() == [*range(64), 90]
 
 
+@pytest.mark.parametrize(("vocab_size", "id_bytes"), [(65_536, 2), (65_537, 4)])
+def test_an_id_has_two_bytes_if_the_vocabulary_allows_it(
+    tmp_path: Path, vocab_size: int, id_bytes: int
+) -> None:
+    offsets = np.minimum(np.arange(vocab_size + 1), 1).astype(np.uint32)
+    table = ShortlistTable(np.arange(64, dtype=np.uint32), np.array([vocab_size - 1], np.uint32), offsets)
+    write_shortlists(tmp_path / SHORTLIST, [table])
+    assert (tmp_path / SHORTLIST).stat().st_size == 24 + 65 * id_bytes + offsets.nbytes
+    assert read_shortlists(tmp_path / SHORTLIST)[0].ids.tolist() == [vocab_size - 1]
+
+
 def rewrite(bundle: Path, **fields: Any) -> None:
     """Write the bundle's table with other fields."""
     write_shortlists(bundle / SHORTLIST, [replace(table_of(bundle), **fields)])
@@ -97,7 +108,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (cut, "truncated"),
     "too long": (prolong, "2 bytes after"),
     "another file": (lambda bundle: (bundle / SHORTLIST).write_bytes(b"x" * 99), "does not begin"),
-    "id out of range": (lambda bundle: rewrite(bundle, ids=table_of(bundle).ids + VOCAB_SIZE), "vocabulary"),
+    "id out of range": (
+        lambda bundle: rewrite(bundle, ids=table_of(bundle).ids * 0 + VOCAB_SIZE),
+        "vocabulary",
+    ),
     "few ids": (lambda bundle: rewrite(bundle, always=np.arange(9, dtype=np.uint32)), "fewer than 64"),
     "offsets": (lambda bundle: rewrite(bundle, offsets=table_of(bundle).offsets[::-1]), "offsets"),
     "another model": (

@@ -5,8 +5,10 @@ A bundle that is still not served is returned again when the files of any bundle
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,11 @@ class Watch:
 
     def poll(self) -> dict[Path, Manifest | None]:
         return self._watch.poll(self.served)
+
+    async def run(
+        self, reload_model: Callable[[str], Awaitable[None]], reload_all: Callable[[], None]
+    ) -> None:
+        await self._watch.run(lambda: self.served, reload_model=reload_model, reload_all=reload_all)
 
     def serve(self, *folders: Path) -> None:
         self.served |= {folder: read_manifest(folder) for folder in folders}
@@ -175,3 +182,27 @@ def test_an_unchanged_manifest_is_read_once(
     for _ in range(3):
         assert watch.poll() == {}
     assert read == [folder / "a"]
+
+
+def test_an_invalid_manifest_reloads_its_model_and_a_new_bundle_or_another_name_reloads_all(
+    watch: Watch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.bundle_watch.POLL_S", 0.0)
+    (folder / "a" / "manifest.json").write_text("{}", "utf-8")
+    calls: list[str] = []
+
+    async def reload_model(name: str) -> None:
+        calls.append(name)
+        copy_bundle(tiny / "bundle", folder / "a", name="b")
+
+    def reload_all() -> None:
+        calls.append("all")
+        if len(calls) == 2:
+            watch.serve(folder / "a")
+            copy_bundle(tiny / "bundle", folder / "c", name="c")
+        else:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch.run(reload_model, reload_all))
+    assert calls == ["a", "all", "all"]

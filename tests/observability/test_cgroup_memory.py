@@ -32,6 +32,12 @@ def test_unused_pages_of_files_do_not_count(memory: CgroupMemory) -> None:
     assert memory.limit_bytes() == 4000
 
 
+def test_used_memory_is_never_negative(memory: CgroupMemory, group: Path) -> None:
+    """The kernel counts the pages of files a moment after the sum."""
+    (group / "memory.current").write_text("100\n", "ascii")
+    assert memory.used_bytes() == 0
+
+
 def test_a_container_sees_its_own_group_at_the_root(group: Path, tmp_path: Path) -> None:
     (tmp_path / "own").write_text("0::/\n", "utf-8")
     assert CgroupMemory(group, tmp_path / "own").used_bytes() == 800

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.stores import glossaries
-from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
+from app.stores.glossaries import GlossaryLimits, GlossaryNotFound, GlossaryStore, GlossaryStoreError
 from app.text.glossary import Glossary, Term
 
 ANNA = "0123456789ab"
@@ -65,6 +65,18 @@ def test_a_loaded_glossary_is_used_while_the_file_cannot_be_read(path: Path) -> 
     GlossaryStore(path).delete(ANNA, loaded)  # like another process
     with pytest.raises(GlossaryNotFound):
         store.load(ANNA, loaded)
+
+
+def test_the_glossaries_that_were_used_last_are_kept_for_a_file_that_cannot_be_read(path: Path) -> None:
+    store = GlossaryStore(path, GlossaryLimits(max_cached=2))
+    first, second, third = (store.create(ANNA, name, PAIR, TERMS).glossary_id for name in ("1", "2", "3"))
+    for used in (first, second, first, third):
+        store.load(ANNA, used)
+    path.unlink()
+    for kept in (first, third):
+        assert store.load(ANNA, kept)[0].glossary_id == kept
+    with pytest.raises(GlossaryStoreError):
+        store.load(ANNA, second)
 
 
 def test_a_deleted_glossary_is_not_used_while_the_file_cannot_be_read(path: Path) -> None:

@@ -74,6 +74,13 @@ def test_deleting_a_glossary_deletes_its_terms(store: GlossaryStore, tmp_path: P
     connection.close()
 
 
+def test_deleting_a_glossary_in_memory_deletes_its_terms() -> None:
+    store = GlossaryStore(None, LIMITS)
+    store.delete(ANNA, store.create(ANNA, "wood", PAIR, TERMS).glossary_id)
+    assert store._memory is not None
+    assert store._memory.execute("SELECT COUNT(*) FROM terms").fetchone() == (0,)
+
+
 def test_an_id_cannot_inject_sql(store: GlossaryStore) -> None:
     store.create(ANNA, "one", PAIR, TERMS)
     with pytest.raises(GlossaryNotFound):

@@ -44,6 +44,12 @@ def test_a_large_value_evicts_several_values_and_a_too_large_value_is_not_added(
     assert cache.get(b"x") == 9
 
 
+def test_a_value_may_take_all_of_the_room() -> None:
+    cache = filled(1, room=1)
+    assert cache.get(key(0)) == 0
+    assert cache.stats().num_bytes == WEIGHT
+
+
 def test_a_repeated_key_replaces_its_value() -> None:
     cache = filled(2, room=4)
     cache.put(key(0), 7, 200)

@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.errors import UsageUnavailable
 from app.stores import usage_saver
-from app.stores.usage_saver import FRESH_S, RETRY_S, UsageSaver
+from app.stores.usage_saver import FRESH_S, RETRY_S, SAVE_S, UsageSaver
 from app.stores.usage_store import Batch, Count, UsageStoreError
 from tests.api.processes import wait_until
 from tests.stores.test_usage_store import NOW, count
@@ -86,6 +87,32 @@ def test_closing_during_an_exchange_saves_what_was_used_meanwhile() -> None:
     asyncio.run(scenario())
 
 
+def test_closing_after_a_failed_exchange_saves_its_counts() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        store.num_failures = 1
+        saver = new_saver(store)
+        saver.add(count(), 60)
+        with pytest.raises(UsageUnavailable):
+            await saver.ensure_fresh()
+        await saver.close()
+        assert store.counts == {count(): 60}
+
+    asyncio.run(scenario())
+
+
+def test_counts_that_are_given_back_before_an_exchange_are_not_saved() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        saver = new_saver(store)
+        for amount in (60, -60):
+            saver.add(count(), amount)
+        await saver.close()
+        assert (store.num_exchanges, store.numbers) == (1, [])
+
+    asyncio.run(scenario())
+
+
 def test_a_failed_exchange_is_repeated_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_saver, "SAVE_S", 0.0)
     monkeypatch.setattr(usage_saver, "RETRY_S", 0.01)
@@ -103,6 +130,30 @@ def test_a_failed_exchange_is_repeated_without_a_request(monkeypatch: pytest.Mon
         assert store.numbers == [1, 1, 2], "a batch keeps its number when it is sent again"
 
     asyncio.run(scenario())
+
+
+def test_a_failed_exchange_is_not_repeated_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test records for how many seconds the timers of the exchanges run."""
+
+    async def scenario() -> list[float]:
+        loop, delays = asyncio.get_running_loop(), list[float]()
+        call_later = loop.call_later
+
+        def recorded(delay: float, *arguments: Any) -> asyncio.TimerHandle:
+            delays.append(delay)
+            return call_later(0, *arguments)
+
+        store = MemoryStore()
+        store.num_failures = 1
+        saver = new_saver(store)
+        monkeypatch.setattr(loop, "call_later", recorded)
+        saver.add(count(), 60)
+        await asyncio.to_thread(store.saved.wait, HANG_TIMEOUT_S)
+        monkeypatch.undo()
+        await saver.close()
+        return delays
+
+    assert asyncio.run(scenario()) == [SAVE_S, RETRY_S]
 
 
 def test_the_first_failure_and_the_next_success_are_logged(

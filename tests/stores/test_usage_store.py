@@ -120,11 +120,14 @@ def test_the_counts_outlive_the_server_and_old_ones_are_removed(tmp_path: Path) 
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
     store = SqliteUsageStore(path)
     assert store.exchange(None, NOW)[count()] == 5
+    midnight = NOW + 43_200
+    store.exchange(Batch(2, {count("shop", DAY, midnight): 1}), midnight + KEPT_S)
+    assert store.exchange(None, midnight - 1) == {count(): 5}, "another server's clock may be late"
     later = NOW + 86_400 + KEPT_S
-    store.exchange(Batch(2, {count("shop", DAY, later): 1}), later)
+    store.exchange(Batch(3, {count("shop", DAY, later): 1}), later)
     store.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT caller FROM counts").fetchall() == [("shop",)]
+        assert connection.execute("SELECT DISTINCT caller FROM counts").fetchall() == [("shop",)]
 
 
 def test_all_counts_are_of_one_point_in_time(tmp_path: Path) -> None:
@@ -222,6 +225,23 @@ def test_a_complete_file_opens_while_another_process_writes_it(tmp_path: Path) -
         assert second.exchange(None, NOW)[count()] == 5
     for each in (store, second):
         each.close()
+
+
+def test_a_file_that_takes_the_place_of_a_damaged_one_is_used(tmp_path: Path) -> None:
+    path, fresh = tmp_path / "usage", tmp_path / "fresh"
+    store = SqliteUsageStore(path)
+    store.exchange(Batch(1, {count(): 5}), NOW)
+    with closing(sqlite3.connect(path)) as other:
+        # The file then has all pages, and the store reads them again.
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.write(b"no database")
+    with pytest.raises(UsageStoreError, match="SQLITE_"):
+        store.exchange(Batch(2, {count(): 3}), NOW)
+    SqliteUsageStore(fresh).close()
+    fresh.rename(path)
+    assert store.exchange(Batch(2, {count(): 3}), NOW) == {count(): 3}
+    store.close()
 
 
 def test_a_missing_file_is_not_made_anew(tmp_path: Path) -> None:

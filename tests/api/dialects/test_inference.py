@@ -85,6 +85,11 @@ def test_texts_in_json(http: httpx.Client) -> None:
     }
 
 
+def test_a_tensor_may_have_as_many_texts_as_a_request(http: httpx.Client) -> None:
+    texts = ["a"] * 20
+    assert inferred(http, {"inputs": [tensor(texts)]})["outputs"][0]["data"] == texts
+
+
 @pytest.mark.parametrize(
     ("shape", "data"),
     [([2, 1], ["a", "b"]), ([2, 1], [["a"], ["b"]]), ([1, 2], [["a", "b"]]), ([2], ["a", "b"])],
