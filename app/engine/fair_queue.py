@@ -86,7 +86,6 @@ class FairQueue:
         self._num_sequences -= 1
         for caller, key in {(sequence.caller, sequence.request), *sequence.other_queues}:
             self._discard(sequence, caller, key)
-        sequence.other_queues.clear()
 
     def _contains(self, sequence: Sequence, caller: str, key: RequestKey) -> bool:
         requests = self._callers.get(caller)

@@ -51,6 +51,7 @@ def test_updates_add_to_earlier_changes() -> None:
     assert (changes.num_alternatives, changes.num_hypotheses, changes.sampling) == (1, 1, None)
     assert not changes.alignment
     assert not changes.loop_guard
+    assert OptionChanges(max_beam_size=6).updated(sampling=Sampling()).max_beam_size == 6
 
 
 def test_the_limits_are_those_of_the_model() -> None:

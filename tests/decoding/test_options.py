@@ -100,6 +100,10 @@ def test_patience_sets_how_many_hypotheses_must_be_complete(beam_size: int, pati
             assert found[0].score >= hasty[0].score
 
 
+def test_a_rounding_error_of_patience_adds_no_hypothesis_to_complete() -> None:
+    assert DecodingOptions(beam_size=10, patience=0.1 + 0.2).num_to_complete == 3
+
+
 def test_early_stop_bound_is_never_worse_than_first_and_sometimes_better() -> None:
     num_better = 0
     for seed in range(40):

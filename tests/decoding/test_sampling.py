@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.decoding.options import DecodingOptions, Hypothesis, Sampling
+from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, Sampling
 from app.decoding.sampling import candidate_ids, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
@@ -126,6 +126,19 @@ def test_constraints_apply_to_draws() -> None:
         assert len(found.ids) >= 3
         pairs = list(zip(found.ids, found.ids[1:], strict=False))
         assert len(pairs) == len(set(pairs))
+
+
+def test_a_sample_ends_if_its_constraints_forbid_every_subword() -> None:
+    forbidden = tuple((token,) for token in range(8) if token != 5)
+    constrained = DecodingOptions(
+        beam_size=1,
+        max_target_length=10,
+        sampling=Sampling(),
+        suppress_sequences=forbidden,
+        no_repeat_ngram_size=1,
+    )
+    (found,) = found_by(constrained, random_language(3, vocab_size=8))
+    assert (found.ids, found.finish_reason) == ((5,), FinishReason.CONSTRAINT)
 
 
 @pytest.mark.parametrize("truncation", [{"top_k": 1}, {"top_p": 0.001}])

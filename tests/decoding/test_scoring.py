@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions, LengthPenalty
-from app.decoding.scoring import length_penalty, rows_without_scores, score
+from app.decoding.scoring import best_reachable, length_penalty, rows_without_scores, score
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,15 @@ def test_a_score_is_the_sum_over_the_penalty_plus_weighted_coverage() -> None:
     assert score(-12.0, 4, options, coverage=-2.0) == -3.0
     assert score(-12.0, 4, replace(options, coverage_penalty=0.5), coverage=-2.0) == -4.0
     assert score(0.0, 0, options) == 0.0  # a hypothesis without tokens
+
+
+@pytest.mark.parametrize("formula", LengthPenalty)
+@pytest.mark.parametrize("start_id", [None, 3])
+def test_the_best_reachable_score_is_that_of_the_longest_hypothesis(
+    formula: LengthPenalty, start_id: int | None
+) -> None:
+    options = DecodingOptions(length_penalty=formula, max_target_length=12, start_id=start_id)
+    assert best_reachable(-12.0, options) == score(-12.0, 13, options)
 
 
 @pytest.mark.parametrize(

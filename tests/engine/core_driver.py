@@ -62,7 +62,7 @@ class CoreDriver:
         assert len(held) == len(set(held))
         assert all(row < allocator.end for row in held)
         assert allocator.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
-        assert allocator.num_reserved <= allocator.num_rows
+        assert allocator.num_occupied <= allocator.num_reserved <= allocator.num_rows
         self.reserved_rows.append(allocator.num_reserved)
 
     def run(self) -> int:

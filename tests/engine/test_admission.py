@@ -226,7 +226,15 @@ def test_a_deadline_is_checked_again_once_the_cost_is_known() -> None:
     patient.resize(cost_of([64]), longest=64)
     with pytest.raises(Overloaded):
         patient.resize(cost_of([64]), longest=128)
+    driver.now = 2.0  # after the deadline
     patient.resize(cost_of([]), longest=0)  # all sentences cached: no cost, so no refusal
+
+
+def test_a_request_whose_sentences_are_all_cached_delays_no_other() -> None:
+    driver = AdmissionDriver()
+    driver.report_steps(num_steps=100, num_rows=64)
+    driver.reserve(1, 64).resize(cost_of([]), longest=0)
+    assert driver.wait_s(1, 64) == pytest.approx(0.01 + DECODE_TIME_S)
 
 
 def test_a_request_alone_is_not_refused_for_its_cost() -> None:

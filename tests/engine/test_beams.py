@@ -6,6 +6,7 @@ The host takes the steps that the runner cannot.
 from __future__ import annotations
 
 import random
+from collections import abc
 from dataclasses import replace
 
 import numpy as np
@@ -219,6 +220,29 @@ def test_a_failed_forward_changes_no_answer() -> None:
     for source, sequence in zip(sources, sequences, strict=True):
         assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
     assert sum(step.num_retried for report in driver.reports for step in report.steps) >= 5
+
+
+class RestrictedRunner(BeamRunner):
+    """Every result with a shortlist is bad, so its sentence is decoded again with the whole vocabulary."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(BEAM_LIMITS, num_shortlists=1, min_log_probability=9.0), eos_bonus=-1.0)
+
+    def restrict(
+        self, _rows: abc.Sequence[int], _sources: abc.Sequence[Int32s], _tables: abc.Sequence[int | None]
+    ) -> None:
+        """The scores stay those of the whole vocabulary."""
+
+
+def test_a_beam_that_restarts_with_the_whole_vocabulary_gives_the_answer_of_the_search() -> None:
+    runner = RestrictedRunner()
+    driver = CoreDriver(runner)
+    options = replace(BEAM, num_hypotheses=4)
+    sequences = [driver.submit([word, EOS], replace(options, shortlist=0)) for word in (5, 6)]
+    driver.run()
+    for word, sequence in zip((5, 6), sequences, strict=True):
+        assert_same(hypotheses_of(sequence), expected([word, EOS], options, runner))
+    assert sum(step.num_widened for report in driver.reports for step in report.steps) == 2
 
 
 def test_a_cancelled_sentence_frees_its_beam() -> None:

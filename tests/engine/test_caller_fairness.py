@@ -181,6 +181,24 @@ def test_pauses_do_not_change_answers(make_runner: type[TimedRunner]) -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
+def test_a_paused_sentence_can_be_cancelled() -> None:
+    driver = TimedDriver()
+    submit_loud(driver, 8)
+    for _ in range(2):
+        driver.step()
+    driver.submit([6, EOS], GREEDY, caller="quiet")
+    for _ in range(2):
+        driver.step()
+    assert driver.timed.stepped[-1] == 1
+    paused = next(iter(driver.core.scheduler.running))
+    assert paused.caller == "loud"
+    driver.cancel(paused)
+    driver.run()
+    assert len(driver.ended) == 8
+    steps = [step for report in driver.reports for step in report.steps]
+    assert {step.num_idle_rows for step in steps if step.num_paused} == {0}, "paused rows are not idle"
+
+
 def test_a_shared_sentence_moves_to_the_caller_with_fewer_rows() -> None:
     driver = TimedDriver()
     submit_loud(driver, 16)
@@ -193,14 +211,15 @@ def test_a_shared_sentence_moves_to_the_caller_with_fewer_rows() -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
-def test_a_shared_sentence_stays_with_its_caller_if_the_other_has_more_rows() -> None:
+@pytest.mark.parametrize("num_rows", [3, 12])
+def test_a_shared_sentence_stays_with_its_caller_unless_the_other_has_fewer_rows(num_rows: int) -> None:
     driver = TimedDriver()
     shared, *_ = [driver.submit([5 + number, EOS], GREEDY, caller="few") for number in range(3)]
-    submit_loud(driver, 12)
+    submit_loud(driver, num_rows)
     driver.step()
     driver.core.inbox.put(Join(shared, "loud", "line", 1e9))
     driver.step()
-    assert (driver.rows_of("few"), driver.rows_of("loud")) == (3, 12)
+    assert (driver.rows_of("few"), driver.rows_of("loud")) == (3, num_rows)
 
 
 def test_a_wide_first_sentence_is_not_starved() -> None:

@@ -107,6 +107,16 @@ def test_a_sentence_is_reported_by_the_step_that_ends_it() -> None:
     assert reported == [[], [], [short], [short]]
 
 
+def test_the_last_step_is_reported_even_if_its_only_sentence_was_cancelled() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    sequence = driver.submit([5, EOS], DecodingOptions(beam_size=4, max_target_length=12))
+    driver.step()
+    driver.cancel(sequence)
+    driver.step()
+    steps = [step for report in driver.reports for step in report.steps]
+    assert [step.num_rows_in_use for step in steps] == [4, 0]
+
+
 def test_rows_are_reused_at_once() -> None:
     """When a sentence ends, the next step runs another sentence in its row."""
     runner = FakeRunner(eos_bonus=-30.0)

@@ -15,6 +15,8 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
+from app.engine.speed import MIN_WARM_UP_ROWS
+from app.engine.stats import StepStats
 from app.engine.supervisor import RestartBudget, WorkerRestarts
 from app.engine.token_deltas import SentTokens, TokenDelta
 from app.engine.worker import Worker, WorkerExit, WorkerListener
@@ -28,9 +30,10 @@ RESULT = SequenceResult([], 0.0, 0.0, 0.0, num_steps=1)
 
 
 class RecordingWorker:
-    """A worker that decodes nothing."""
+    """A worker that decodes nothing. dies_at_stop: whether a Stop makes it die."""
 
     def __init__(self) -> None:
+        self.dies_at_stop = False
         self.sent: list[Message] = []
         self.is_alive = False
         self.is_closed = False
@@ -45,21 +48,26 @@ class RecordingWorker:
 
     def put(self, message: Message) -> None:
         self.sent.append(message)
-        if isinstance(message, Stop) and self.is_alive:
+        if isinstance(message, Stop) and self.dies_at_stop:
+            self.die()
+        elif isinstance(message, Stop) and self.is_alive:
             self.is_alive = False
             self._listener.on_exit(WorkerExit(has_died=False))
 
     def close(self) -> None:
         self.is_alive, self.is_closed = False, True
 
-    def die(self, *, in_step: bool = True) -> None:
-        """Die in a step that has begun just now, or while idle."""
+    def die(self, *, in_step: bool = True, step_age_s: float = 0.0) -> None:
+        """Die in a step that began step_age_s seconds ago, or while idle."""
         self.is_alive = False
-        began_at = time.monotonic() if in_step else None
+        began_at = time.monotonic() - step_age_s if in_step else None
         self._listener.on_exit(WorkerExit(has_died=True, process_exit="signal 9", step_started_at=began_at))
 
     def send_tokens(self, position: int, *ids: int) -> None:
         self._listener.on_report(Report([], [], [TokenDelta(self.sequences[-1], position, ids)]))
+
+    def report_steps(self, *steps: StepStats) -> None:
+        self._listener.on_report(Report([], [*steps]))
 
     def answer(self, sequence: Sequence) -> None:
         sequence.outcome = RESULT
@@ -178,6 +186,30 @@ def test_without_a_worker_sentences_wait_for_the_new_one_until_their_deadlines()
     run(scenario)
 
 
+def test_without_a_worker_the_drain_time_is_that_of_one_worker() -> None:
+    async def scenario() -> None:
+        found = Scenario(1, is_warm=False)
+        (worker,) = found.workers
+        worker.report_steps(StepStats(num_rows=MIN_WARM_UP_ROWS, step_time_s=0.01))
+        found.engine.end_warm_up()
+        with found.engine.reserve(1, 64):
+            worker.die()
+            assert found.engine.health().drain_time_s == pytest.approx(64 / MIN_WARM_UP_ROWS * 0.01)
+        await found.engine.close(0.0)
+
+    run(scenario)
+
+
+def test_a_step_that_begins_later_than_the_look_at_it_has_no_age() -> None:
+    async def scenario() -> None:
+        found = Scenario(1)
+        found.workers[0].step_started_at = time.monotonic() + TIMEOUT_S
+        assert found.engine.health().workers[0].step_age_s == 0.0
+        await found.engine.close(0.0)
+
+    run(scenario)
+
+
 def test_only_a_sentence_that_was_in_two_dying_steps_fails() -> None:
     async def scenario() -> None:
         found = Scenario()
@@ -198,6 +230,18 @@ def test_only_a_sentence_that_was_in_two_dying_steps_fails() -> None:
         assert len(fourth.sequences) == 1
         fourth.answer(fourth.sequences[0])
         assert await other is RESULT
+        await found.engine.close(0.0)
+
+    run(scenario)
+
+
+def test_a_step_that_began_before_a_sentence_arrived_does_not_count_against_it() -> None:
+    async def scenario() -> None:
+        found = Scenario()
+        future = found.submit()
+        for worker in found.workers:
+            worker.die(step_age_s=1.0)
+        assert not future.done()
         await found.engine.close(0.0)
 
     run(scenario)
@@ -285,6 +329,30 @@ def test_a_worker_that_dies_before_the_warm_up_is_over_ends_the_engine() -> None
         found.workers[0].die()
         assert (found.restarted, found.deaths) == ([], [True])
         await found.engine.close(0.0)
+
+    run(scenario)
+
+
+def test_an_engine_that_has_ended_replaces_no_worker() -> None:
+    async def scenario() -> None:
+        found = Scenario(is_warm=False)
+        found.workers[0].die()
+        found.engine.end_warm_up()
+        found.workers[1].die()
+        await asyncio.sleep(0)
+        assert (found.restarted, found.deaths) == ([], [True])
+        await found.engine.close(0.0)
+
+    run(scenario)
+
+
+def test_a_worker_that_dies_while_the_engine_closes_is_not_replaced() -> None:
+    async def scenario() -> None:
+        found = Scenario(1)
+        found.workers[0].dies_at_stop = True
+        await found.engine.close(0.0)
+        await asyncio.sleep(0)
+        assert found.restarted == []
 
     run(scenario)
 

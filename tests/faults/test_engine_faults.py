@@ -152,6 +152,7 @@ def test_a_forward_that_fails_once_costs_no_answer() -> None:
     for number, sequence in enumerate(sequences):
         assert_same(hypotheses_of(sequence), expected([5 + number, EOS], BEAM, runner))
     assert sum(step.num_retried for report in driver.reports for step in report.steps) == 6
+    assert [first for first, _ in runner.encoded] == [*range(5, 11)] * 2, "the earlier half is retried first"
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,18 @@ def test_nan_scores_fail_their_own_sentence_only() -> None:
     for sequence, (source, options) in zip(sequences, jobs, strict=True):
         assert_same(hypotheses_of(sequence), expected(source, options, runner))
     assert sum(step.num_retried for report in driver.reports for step in report.steps) == 0
+
+
+def test_the_rows_of_failed_sentences_are_not_decoded_again() -> None:
+    """A beam that will need a hole soon keeps it open, but not after a failure."""
+    runner = NanRunner(length=0)
+    driver = CoreDriver(runner, SETTINGS)
+    for source in (POISON, POISON, 5):
+        driver.submit([source, EOS], NARROW)
+    driver.step()
+    driver.submit([6, EOS], BEAM)
+    driver.step()
+    assert runner.batches == [3, 2]
 
 
 @pytest.mark.parametrize("runner", [PoisonedRunner(), PoisonedRunner(in_encoder=True), NanRunner(length=1)])

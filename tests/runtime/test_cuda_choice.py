@@ -22,6 +22,7 @@ from app.runtime.session import SLOW_FUSION, Session, SessionOptions
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import random_model
 from tests.runtime.host_cuda import RecordingSession, load_both, one_variant
+from tests.runtime.test_cuda_threads import another_thread_can_capture
 
 NUM_ROWS = 6
 FIRST, SECOND = Switch("the first way"), Switch("the second way")
@@ -115,8 +116,9 @@ def test_a_switch_with_which_steps_fail_is_not_chosen(gpu: Gpu, caplog: pytest.L
     assert "the first way fails (no such kernel)" in caplog.text
 
 
+@pytest.mark.parametrize("difference", [0.3, float("nan")])
 def test_a_switch_with_other_results_is_not_chosen(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    difference: float, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpu.step_s = {(): 0.01, (FIRST.name,): 0.005, (SECOND.name,): 0.009}
     decode = gpu.runner.decode
@@ -124,12 +126,36 @@ def test_a_switch_with_other_results_is_not_chosen(
     def decode_wrongly(step: StepInput) -> StepOutput:
         output = decode(step)
         is_wrong = gpu.loaded[-1] == (FIRST.name,)
-        return replace(output, log_probabilities=output.log_probabilities - 0.3) if is_wrong else output
+        wrong = replace(output, log_probabilities=output.log_probabilities - difference)
+        return wrong if is_wrong else output
 
     monkeypatch.setattr(gpu.runner, "decode", decode_wrongly)
     with caplog.at_level(logging.INFO):
         assert gpu.choose() == (SECOND,)
-    assert "the first way has other results (log-probabilities 0.3 apart)" in caplog.text
+    assert f"the first way has other results (log-probabilities {difference} apart)" in caplog.text
+
+
+def test_no_other_thread_captures_during_the_first_step_of_a_new_decoder(gpu: Gpu) -> None:
+    gpu.step_s = {(): 0.0}
+    can_capture: list[bool] = []
+
+    def load() -> Session:
+        decoder = gpu.load(())
+        run = decoder.run
+
+        def recorded(binding: Any, run_options: Any = None) -> None:
+            can_capture.append(another_thread_can_capture())
+            run(binding, run_options)
+
+        decoder.run = recorded  # type: ignore[method-assign]
+        return decoder
+
+    step = StepInput(np.full(3, BOS_ID, np.int32), np.zeros(3, np.int32), 2)
+    for _ in range(2):
+        gpu.runner.use_decoder(load())
+        for _ in range(2):
+            gpu.runner.decode(step)
+    assert can_capture == [False, True] * 2
 
 
 def test_steps_that_fail_without_a_switch_are_an_error(gpu: Gpu) -> None:

@@ -12,6 +12,21 @@ from app.runtime.cuda_runner import CudaRunner, GpuSession
 from app.runtime.cuda_threads import WHOLE_DEVICE
 
 
+def another_thread_can_capture() -> bool:
+    """Whether another thread could capture a graph now."""
+
+    def try_to_capture() -> None:
+        found.append(WHOLE_DEVICE.acquire(blocking=False))
+        if found[0]:
+            WHOLE_DEVICE.release()
+
+    found: list[bool] = []
+    other = threading.Thread(target=try_to_capture)
+    other.start()
+    other.join()
+    return found[0]
+
+
 class Probe:
     """When a probe is freed, it records whether another thread could capture a graph at that moment."""
 
@@ -19,16 +34,7 @@ class Probe:
         self._found = found
 
     def __del__(self) -> None:
-        def try_to_capture() -> None:
-            if WHOLE_DEVICE.acquire(blocking=False):
-                WHOLE_DEVICE.release()
-                self._found.append(True)
-            else:
-                self._found.append(False)
-
-        other = threading.Thread(target=try_to_capture)
-        other.start()
-        other.join()
+        self._found.append(another_thread_can_capture())
 
 
 @pytest.mark.parametrize("kind", [GpuSession, CudaRunner])
@@ -39,8 +45,7 @@ def test_no_thread_captures_while_a_session_or_runner_is_freed(kind: Any) -> Non
     owner.session = Probe(found)
     del owner
     assert found == [False]
-    assert WHOLE_DEVICE.acquire(blocking=False), "the lock is free again"
-    WHOLE_DEVICE.release()
+    assert another_thread_can_capture(), "the lock is free again"
 
 
 def test_an_object_is_freed_during_a_capture_if_that_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -57,6 +58,11 @@ def test_the_fork_server_starts_if_the_environment_suggests_worker_processes(
             assert fork_server.process_id not in children()
 
 
+@pytest.mark.parametrize(("num_threads", "num_workers"), [(1, 1), (4, 4), (64, 4)])
+def test_a_cpu_has_at_most_four_workers_by_default(num_threads: int, num_workers: int) -> None:
+    assert early_start.default_num_workers("cpu", num_threads) == num_workers
+
+
 def test_a_fork_server_that_cannot_be_started_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_NUM_LANES", "2")
     monkeypatch.setattr("sys.executable", "/no/such/command")
@@ -100,6 +106,29 @@ def test_several_threads_can_wait_for_a_fork_server_that_another_thread_closes()
             codes = [threads.submit(fork_server._process.wait, HANG_TIMEOUT_S) for _ in range(4)]
             fork_server.close()
             assert [code.result() for code in codes] == [-signal.SIGKILL] * 4
+
+
+def test_the_end_of_a_process_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer that reports the end of a process that ends too late is cancelled."""
+
+    async def scenario() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        timers: list[asyncio.TimerHandle] = []
+        call_later = loop.call_later
+
+        def recording_call_later(*arguments: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(*arguments))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_later", recording_call_later)
+        fork_server = early_start.start_fork_server()
+        fork_server._process.when_ended(loop, ended.set)
+        os.kill(fork_server.process_id, signal.SIGKILL)
+        await ended.wait()
+        fork_server.close()
+        assert [timer.cancelled() for timer in timers] == [True]
+
+    asyncio.run(scenario())
 
 
 def test_an_ended_fork_server_cannot_be_copied() -> None:

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,11 +22,12 @@ from app.errors import BundleError, NotReady, SettingsError, WorkerEnded
 from app.workers.fork_server import ForkServer
 from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.fake_runner import EOS
-from tests.engine.test_engine import HANG_TIMEOUT_S, WIDE, submit
+from tests.engine.test_engine import HANG_TIMEOUT_S, NARROW, WIDE, submit
 from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
 from tests.workers.test_workers import put_into, run
 
+SHORT = replace(NARROW, max_target_length=2)
 # Seconds: the maximum time of Engine.close without its drain, plus a delay of a busy machine.
 CLOSE_S = LAST_STEP_TIMEOUT_S + 30.0
 
@@ -70,10 +72,13 @@ def test_when_a_worker_is_killed_all_futures_fail(
                 plan.hold(0, 1)
                 futures = [submit(started.engine, [5 + number, EOS], WIDE) for number in range(8)]
                 await started.until_held(0, 1)
+                # The workers do not read these, so the connection of the killed worker is reset.
+                futures += [submit(started.engine, [5 + number, EOS], WIDE) for number in range(8)]
             started.signal(signal.SIGKILL, 1)
             await assert_dead(started, futures)
 
     run(scenario())
+    assert not [one for one in caplog.records if one.name == "asyncio"]
     (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
     assert vars(record)["fields"] == {"worker": 1, "exit": "signal 9"}
 
@@ -192,6 +197,21 @@ def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> 
     run(scenario())
 
 
+def test_the_event_loop_waits_for_room_in_a_socket_only_while_bytes_are_unsent(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan, 1) as started:
+            (process,) = started.processes
+            started.signal(signal.SIGSTOP, 0)
+            futures: list[asyncio.Future[SequenceResult]] = []
+            while not process._unsent:
+                futures.append(submit(started.engine, [5, EOS], SHORT, request_id="x" * 20_000))
+            started.signal(signal.SIGCONT, 0)
+            await asyncio.gather(*futures)
+            assert not asyncio.get_running_loop().remove_writer(process._connection.fileno())
+
+    run(scenario())
+
+
 def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
     """Wait until `processes` returns none. It returns the processes that have not ended."""
     deadline = time.monotonic() + timeout_s
@@ -277,6 +297,26 @@ def test_a_fork_server_ends_after_its_server(
     fork_server._control.close()
     assert fork_server._process.wait(HANG_TIMEOUT_S) == 0
     wait_for_all(new_children, HANG_TIMEOUT_S)
+
+
+def test_a_new_worker_that_hangs_while_it_loads_is_an_error(
+    plan: FakePlan, new_children: Callable[[], set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.workers.worker_proxy.LOAD_TIMEOUT_S", 0.05)
+    (dead,) = start_workers(ForkServer.start(plan.command()), 1)
+    dead.close()
+    fork_server = ForkServer.start(plan.command())
+    os.kill(fork_server.process_id, signal.SIGSTOP)
+    in_case_it_waits = threading.Timer(30.0, fork_server.close)
+    in_case_it_waits.start()
+    new = dead.successor(fork_server, b"")
+    try:
+        with pytest.raises(TimeoutError):
+            new.load()
+    finally:
+        in_case_it_waits.cancel()
+        new.close()
+    assert not new_children()
 
 
 def test_a_worker_that_dies_between_loading_and_the_start_ends_the_engine(plan: FakePlan) -> None:
