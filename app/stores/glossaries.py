@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 import uuid
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -201,7 +202,10 @@ class GlossaryStore:
         self.limits = limits or GlossaryLimits()
         self._cached: OrderedDict[tuple[str, str], tuple[StoredGlossary, Glossary]] = OrderedDict()
         self._lock = threading.Lock()
-        self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
+        self._memory: sqlite3.Connection | None = None
+        if path is None:
+            self._memory = sqlite3.connect(":memory:", check_same_thread=False)
+            weakref.finalize(self, self._memory.close)
         if path is not None:
             try:
                 create_private(path)

@@ -127,7 +127,11 @@ class SqliteUsageStore:
             check_same_thread=False,
             uri=True,
         )
-        connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
+        try:
+            connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
 

@@ -219,9 +219,9 @@ def test_a_malformed_file_is_rejected(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = tmp_path / "a.json", tmp_path / "b"
-    path.write_text('{"a": "b",\n}')
+    path.write_text('{"a": "b"\n}}')
     assert run(server, path, "-o", out) == 1
-    expected = "transduce translate: the file cannot be read as json: line 2, column 1: "
+    expected = "transduce translate: the file cannot be read as json: line 2, column 2: "
     assert capsys.readouterr().err.startswith(expected)
     assert run(server, path, "--json") == 2
     assert "--json needs plain text" in capsys.readouterr().err
