@@ -84,6 +84,7 @@ def test_bounds_are_checked_before_a_file_is_written(write: object, name: str, t
     with pytest.raises(ArchiveError, match="has more than 1 files"):
         unpack(path, tmp_path / "out", max_files=1)
     assert not (tmp_path / "out").exists()
+    assert len(list(unpack(path, tmp_path / "out", max_bytes=20_000, max_files=2).iterdir())) == 2
 
 
 @pytest.mark.parametrize(("write", "name"), WRITERS)

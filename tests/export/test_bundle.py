@@ -319,6 +319,8 @@ def test_a_tokenizer_with_another_vocabulary_size_is_an_error(tmp_path: Path) ->
     assert Tokenizer(checkpoint / "tokenizer.spm").vocab_size == model.config.vocab_size
     with pytest.raises(CheckpointError, match="400 subwords, the model's embedding 408"):
         write_bundle(checkpoint, tmp_path / "bundle", bundle_request())
+    with pytest.raises(CheckpointError, match="400 subwords, the model's embedding 408"):
+        read_checkpoint(checkpoint)
 
 
 def test_a_checkpoint_without_a_tokenizer_is_an_error(tiny: Path, tmp_path: Path) -> None:

@@ -12,7 +12,16 @@ import sentencepiece
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.cli import run_export
-from export.golden import BEAM_SIZES, ENGLISH, GoldenSource, golden_cases, golden_sources
+from export.golden import (
+    BEAM_SIZES,
+    ENGLISH,
+    NUM_ROWS,
+    GoldenSource,
+    golden_cases,
+    golden_pairs,
+    golden_sources,
+    num_golden_rows,
+)
 from export.output_folder import ExportError
 from tests.export.tiny import MAX_LENGTH, export_arguments, random_model, write_checkpoint
 
@@ -36,6 +45,33 @@ def test_several_pairs_have_each_sentence_once_and_each_beam_size_equally_often(
     assert uneven[11] == (GoldenSource("1-0", 1, (4, 2)), 4)
     first_sizes = [cases[12 * pair][1] for pair in range(4)]
     assert first_sizes == [1, 4, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("languages", "expected"),
+    [
+        ("fr en de fr", [0, 1, 2, 3]),
+        ("en fr de fr en fr de", [0, 2, 4, 6]),
+        ("en fr de fr en", [0, 1, 2, 3]),
+        ("en de fr en de fr en de fr", [0, 1, 4, 6]),
+    ],
+    ids=["four pairs", "four with own sentences", "three with own sentences", "six with own sentences"],
+)
+def test_at_most_four_pairs_have_golden_sentences_and_mostly_those_with_their_own(
+    languages: str, expected: list[int]
+) -> None:
+    assert golden_pairs([LanguagePair(source=each, target="it") for each in languages.split()]) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_rows"), [(1, NUM_ROWS), (4, 11), (12, 4)], ids=["small", "medium", "large"]
+)
+def test_the_caches_of_golden_sentences_hold_the_widest_beam_in_a_model_of_any_size(
+    num_layers: int, num_rows: int
+) -> None:
+    dimensions = SimpleNamespace(num_decoder_layers=num_layers, d_model=256 if num_rows == NUM_ROWS else 512)
+    manifest: Any = SimpleNamespace(dimensions=dimensions, max_target_length=256)
+    assert num_golden_rows(manifest) == num_rows
 
 
 def test_sentences_that_the_vocabulary_cannot_encode_are_left_out(tmp_path: Path) -> None:

@@ -344,6 +344,11 @@ def test_a_shortlist_of_another_vocabulary_or_format_is_refused(
         read_shortlist(tmp_path / "lex.bin", num_source=3, num_target=3)
 
 
+def test_a_shortlist_has_no_more_first_subwords_than_the_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "lex.bin").write_bytes(binary_shortlist([[1], [2], [0]], num_first=2**60))
+    assert read_shortlist(tmp_path / "lex.bin", num_source=3, num_target=3).num_first == 3
+
+
 def test_offsets_that_descend_are_refused(tmp_path: Path) -> None:
     content = bytearray(binary_shortlist([[1], [2], [0]], num_first=1))
     content[48 + 8 : 48 + 16] = struct.pack("<Q", 3)

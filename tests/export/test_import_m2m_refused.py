@@ -168,6 +168,13 @@ def test_an_id_that_is_no_whole_number_is_refused(tmp_path: Path, identity: obje
     ]
 
 
+@pytest.mark.parametrize("identity", [-1, 10])
+def test_an_id_that_is_negative_or_stands_twice_is_refused(tmp_path: Path, identity: int) -> None:
+    write_nllb(tmp_path)
+    change(tmp_path / "tokenizer.json", lambda tokenizer: tokenizer["added_tokens"][-1].update(id=identity))
+    assert problems_of(tmp_path) == ["tokenizer.json has an id twice, or a negative one"]
+
+
 def test_a_vocab_size_that_the_weights_do_not_have_takes_no_memory(broken: Path) -> None:
     """In M2M-100, num_madeup_words agrees with the claimed vocab_size."""
     more = 1_000_000

@@ -24,7 +24,14 @@ def names(folder: Path) -> list[str]:
 
 def test_unfinished_folders_of_a_run_are_removed(tmp_path: Path, tokenizer_path: Path) -> None:
     save(tmp_path / "step-3", 3.0, tokenizer_path)
-    for name in (".step-3.71.old", ".step-6.71.tmp", ".step-1.72.old", ".corpus.71.tmp", ".averaged.73.tmp"):
+    for name in (
+        ".step-3.71.old",
+        ".step-3.71.tmp",
+        ".step-6.71.tmp",
+        ".step-1.72.old",
+        ".corpus.71.tmp",
+        ".averaged.73.tmp",
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").touch()
     (tmp_path / ".lock").touch()

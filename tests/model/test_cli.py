@@ -215,3 +215,14 @@ def test_data_in_the_current_folder_is_named_after_the_folder(
     assert capsys.readouterr().out.startswith("dev: BLEU 100.00")
     names = {path.name for path in (tmp_path / "scored").iterdir()}
     assert names == {"dev.source", "dev.translation", "dev.reference"}
+
+
+@pytest.mark.usefixtures("right_translations")
+def test_a_line_end_inside_a_sentence_is_written_as_a_space(tmp_path: Path) -> None:
+    first, second = pairs()[:2]
+    parted = Pair(first.source.replace(" ", "\u2028", 1), first.target, first.domain)
+    data = write_tsv(tmp_path / "dev.tsv", [parted, second])
+    options = ("--checkpoint", "c", "--data", str(data), "--write", str(tmp_path / "scored"))
+    assert main(["evaluate", *options]) == 0
+    lines = (tmp_path / "scored" / "dev.tsv.source").read_text("utf-8").splitlines()
+    assert lines == [first.source, second.source]

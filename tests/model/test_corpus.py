@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from app.text.tokenizer import Tokenizer
-from model.batches import Batches, Position, balanced_weights
+from model.batches import MIN_EPOCH_PAIRS, Batches, Position, balanced_weights
 from model.cli import weighted
 from model.corpus import (
+    Corpus,
     CorpusError,
     Filter,
     Pair,
@@ -210,6 +211,21 @@ def test_a_placeholder_stands_for_the_same_word_on_both_sides(seed: int) -> None
     assert (varied_source, varied_target) == (source, target)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "reason"),
+    [
+        ((6, 20), None),
+        ((20, 21), "too long"),
+        ((4, 16), None),
+        ((4, 17), "lengths differ too much"),
+        ((17, 4), "lengths differ too much"),
+    ],
+)
+def test_a_pair_at_a_limit_of_the_filter_is_kept(lengths: tuple[int, int], reason: str | None) -> None:
+    keep = Filter(max_length=20, max_ratio=2.0)
+    assert keep.reason_against([5] * lengths[0], [5] * lengths[1]) == reason
+
+
 def batches_of(tokenizer: Tokenizer, **options: Any) -> Batches:
     corpus = encode_corpus(pairs(), tokenizer, keep=PLAIN)
     return Batches(corpus, **{"max_tokens": 120, "seed": 5, **options})
@@ -225,6 +241,14 @@ def test_an_epoch_holds_each_pair_once_within_the_budget(tokenizer: Tokenizer) -
     assert len(epoch) < 256 / 4
     with pytest.raises(ValueError, match="no pair has the domain sea"):
         batches_of(tokenizer, weights={"sea": 2.0})
+
+
+def test_a_batch_may_have_exactly_the_maximum_number_of_subwords() -> None:
+    """Each of four pairs has three subwords on both sides."""
+    starts = np.arange(0, 25, 3, dtype=np.int64)
+    corpus = Corpus(np.full(24, 4, np.int32), starts, np.zeros(4, np.int16), ("home",))
+    assert [len(indices) for indices in Batches(corpus, max_tokens=6, seed=1).epoch(0)] == [2, 2]
+    assert [len(indices) for indices in Batches(corpus, max_tokens=5, seed=1).epoch(0)] == [1, 1, 1, 1]
 
 
 def test_targets_are_labels_shifted_right(tokenizer: Tokenizer) -> None:
@@ -280,6 +304,7 @@ def test_an_epoch_may_have_no_pair_and_then_no_batch(tokenizer: Tokenizer) -> No
     assert [next(stream)[1].epoch for _ in filled] == [number + 1 for number in filled]
     with pytest.raises(ValueError, match="an epoch has 0 pairs on average: give the domains larger weights"):
         Batches(corpus, max_tokens=200, seed=1, weights={"home": 0.0})
+    Batches(corpus, max_tokens=200, seed=1, weights={"home": MIN_EPOCH_PAIRS / 2})
 
 
 def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_same_batch(tokenizer: Tokenizer) -> None:

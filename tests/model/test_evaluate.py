@@ -11,7 +11,7 @@ import torch
 
 from app.text.tokenizer import Tokenizer
 from model.config import preset
-from model.evaluate import encode_texts, translate, translate_encoded
+from model.evaluate import encode_texts, greedy_batch, translate, translate_encoded
 from model.search import beam_search
 from model.transformer import Transformer
 from tests.model.sentences import pairs, write_tsv
@@ -70,3 +70,16 @@ def test_a_negative_alpha_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["evaluate", "--checkpoint", "c", "--data", "x.tsv", "--alpha=-1"])
     assert "argument --alpha: '-1' is not a finite number of at least 0" in capsys.readouterr().err
+
+
+def test_a_greedy_translation_that_does_not_end_has_the_maximum_number_of_subwords(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=32)).eval()
+
+    def project(decoded: torch.Tensor) -> torch.Tensor:
+        """Logits by which subword 7 always follows."""
+        return torch.eye(tokenizer.vocab_size)[7].expand(len(decoded), -1)
+
+    monkeypatch.setattr(model.embedding, "project", project)
+    assert greedy_batch(model, [[5, 2], [6, 5, 2]], max_target_length=3) == [[7, 7, 7]] * 2

@@ -51,6 +51,15 @@ def test_a_file_system_without_locks_is_written_without_a_lock(
     assert not (tmp_path / "lock").exists()
 
 
+def test_another_error_of_a_lock_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: IO[bytes], operation: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(OSError, match="input/output error"), locked(tmp_path / "lock", tmp_path):
+        pass
+
+
 def test_a_second_run_with_the_same_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".new.lock").touch()  # left by a killed run
     with ShardWriter(tmp_path / "new", pairs_per_shard=2) as writer:
@@ -62,6 +71,15 @@ def test_a_second_run_with_the_same_folder_is_refused(tmp_path: Path) -> None:
             pass
         writer.write(pairs()[1:2])
     assert list(read_data(str(tmp_path / "new"))) == pairs()[:2]
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_the_shards_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".new.tmp").mkdir()
+    (tmp_path / ".new.tmp" / "part-00007.tsv.gz").touch()
+    with ShardWriter(tmp_path / "new", pairs_per_shard=2) as writer:
+        writer.write(pairs()[:1])
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["part-00000.tsv.gz"]
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from model.corpus import CorpusError, Pair
 from model.lexicon import (
     Entry,
+    Words,
     learn_lexicon,
     read_lexicon,
     translation_table,
@@ -81,6 +82,19 @@ def test_no_sentence_is_an_error() -> None:
 def test_only_rare_words_are_an_error() -> None:
     with pytest.raises(CorpusError, match="no pair has words on both sides that occur at least 4 times"):
         learn_lexicon([Pair("the house", f"Haus {letter}", "d") for letter in "abc"])
+
+
+def test_a_word_counts_from_four_occurrences_on_and_has_its_form_inside_sentences() -> None:
+    words = Words([["Das", "Haus"], ["Das", "rote", "Haus"], ["Das", "Haus"], ["hier", "das", "Haus"]])
+    assert words.names == ["", "das", "haus"]
+    assert [words.form(index) for index in (1, 2)] == ["das", "Haus"]
+
+
+def test_a_translation_that_is_probable_in_one_direction_only_is_no_entry() -> None:
+    """Each of ten words has the same translation, which has each of them with a probability of a tenth."""
+    many = [Pair(letter * 3, "Ding", "d") for letter in "abcdefghij" for _ in range(4)]
+    assert learn_lexicon(many) == []
+    assert [entry.source for entry in learn_lexicon(many[:4])] == ["aaa"]
 
 
 @pytest.mark.slow

@@ -62,6 +62,21 @@ def test_a_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
+def test_nobody_else_can_read_a_private_file_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch(0o600)
+    write_bytes, modes = Path.write_bytes, []
+
+    def recorded(path: Path, content: bytes) -> int:
+        modes.append(path.stat().st_mode & 0o777)
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", recorded)
+    write_file(tmp_path / "file", b"new")
+    assert modes == [0o600]
+
+
 def test_a_file_is_written_on_a_mount_that_refuses_modes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

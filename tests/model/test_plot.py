@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 from typing import cast
 from xml.etree import ElementTree
@@ -121,8 +122,9 @@ def test_words_have_the_sum_of_their_subwords_weights() -> None:
     np.testing.assert_allclose(uniform.weights[0], [0.4, 0.2, 0.2, 0.2], atol=1e-6)
     with pytest.raises(ValueError, match="no layer 2: the decoder's are 0 to 1"):
         align_words(maps, layer=2)
-    with pytest.raises(ValueError, match="heads: a layer's are 0 to 1"):
-        align_words(maps, heads=[2])
+    for heads in ([2], []):
+        with pytest.raises(ValueError, match="heads: a layer's are 0 to 1"):
+            align_words(maps, heads=heads)
     assert words_of(("a", f"{SPACE}b", "c")) == ([0, 1], ("a", "bc"))
 
 
@@ -261,6 +263,15 @@ def test_a_bundles_weights_find_their_tokenizer() -> None:
     model, tokenizer, target_tokenizer = load_with_tokenizers(ROOT / "bundles" / "en-de" / "weights")
     assert model.config.vocab_size == tokenizer.vocab_size
     assert target_tokenizer is tokenizer, "both files of the bundle are equal"
+
+
+def test_a_target_vocabulary_beside_a_checkpoint_in_no_bundle_is_not_read(
+    saved: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(saved, tmp_path / "step-1")
+    (tmp_path / "target.spm").write_bytes(b"no vocabulary")
+    _, tokenizer, target_tokenizer = load_with_tokenizers(tmp_path / "step-1")
+    assert target_tokenizer is tokenizer
 
 
 def program_of(notebook: Path) -> str:

@@ -19,7 +19,7 @@ from model.corpus import CorpusError, Pair, read_data
 from model.pair_filter import MEANINGS, NOT_FOR_KEEP, Reason, Rules
 from model.prepare import Preparation, excluded_hashes, prepare
 from model.prepare_cli import KEEP_CHOICES, add_prepare_arguments
-from model.prepare_report import Report
+from model.prepare_report import MAX_EXAMPLE_CHARACTERS, NUM_EXAMPLES, Report
 from model.seen_hashes import SeenHashes
 from model.shards import Compression, ShardWriter
 from tests.forked import run_transduce
@@ -226,6 +226,19 @@ def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
     test_set.write_text("a\tb\tc\td\n", "utf-8")
     with pytest.raises(CorpusError, match="line 1: 4 columns"):
         excluded_hashes([test_set])
+
+
+def test_a_sentence_of_a_test_set_without_letters_excludes_no_pair(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("-\t...\n", "utf-8")
+    pair = Pair("!!!", "***", "a")
+    assert run([pair], excluded=excluded_hashes([tmp_path / "test.tsv"]))[0] == [pair]
+
+
+def test_the_report_has_the_beginnings_of_the_first_pairs_of_a_reason() -> None:
+    long = [Pair(f"{number} word" * 200, "Wort", "a") for number in range(NUM_EXAMPLES + 2)]
+    _, report = run([*long, *pairs()[:1]])
+    examples = report.to_json()["examples"]["length"]
+    assert examples == [["a", pair.source[:MAX_EXAMPLE_CHARACTERS], "Wort"] for pair in long[:NUM_EXAMPLES]]
 
 
 def test_a_domain_called_all_has_a_row_of_its_own() -> None:

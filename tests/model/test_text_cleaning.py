@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
+from model.text_cleaning import (
+    MIN_LETTERS_TO_FOLD_DIGITS,
+    hash64,
+    is_broken,
+    letters_key,
+    near_key,
+    normalise,
+    sorted_digits,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +38,12 @@ def test_keys_ignore_case_and_punctuation_but_no_letters() -> None:
     assert near_key("3.5 km") != near_key("4.2 km")
     assert sorted_digits("1,200 for 3") == sorted_digits("3 für 1.200")
     assert sorted_digits("٣") == "3"
+
+
+def test_digits_count_as_equal_from_the_least_number_of_letters_and_digits_on() -> None:
+    assert len(letters_key("Page 1 of the large road")) == MIN_LETTERS_TO_FOLD_DIGITS - 1
+    assert near_key("Page 1 of the large road") != near_key("Page 2 of the large road")
+    assert near_key("Page 1 of the large roads") == near_key("Page 2 of the large roads")
 
 
 def test_the_hash_is_the_same_on_every_machine() -> None:

@@ -44,6 +44,25 @@ def test_the_error_names_the_option_and_why_no_pair_is_left(tmp_path: Path, toke
             made(tmp_path, tokenizer, "--data", train, "--dev", dev, "--domain", "chat=0")
 
 
+def test_a_pair_of_more_than_128_subwords_is_left_out_even_if_the_model_has_more_positions(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    long = Pair("the river " * 60, "den Fluss " * 60, "home")
+    assert len(tokenizer.encode(long.source).ids) < preset("tiny", tokenizer.vocab_size).max_length
+    data, dev = write_tsv(tmp_path / "data.tsv", [long]), write_tsv(tmp_path / "dev.tsv", pairs()[:2])
+    with pytest.raises(CorpusError, match=r"^--data: no pair is left \(left out: 1 too long\)$"):
+        made(tmp_path, tokenizer, "--data", data, "--dev", dev)
+
+
+def test_only_training_leaves_out_pairs_whose_lengths_differ(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    odd = write_tsv(tmp_path / "odd.tsv", [Pair("Anna", "Anna sieht heute den alten Baum " * 2, "home")])
+    data = write_tsv(tmp_path / "data.tsv", pairs()[:2])
+    _, dev = made(tmp_path, tokenizer, "--data", data, "--dev", odd)
+    assert len(dev.corpus) == 1
+    with pytest.raises(CorpusError, match="left out: 1 lengths differ too much"):
+        made(tmp_path, tokenizer, "--data", odd, "--dev", data)
+
+
 def test_a_domain_without_a_pair_left_has_another_error_than_an_unknown_domain(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:

@@ -326,7 +326,8 @@ def test_a_failed_write_keeps_the_old_checkpoint(
     assert not list(tmp_path.glob(".*")), "the unfinished folder would take space on the full disk"
 
 
-def test_folders_with_other_names_are_no_checkpoints_of_a_run(tmp_path: Path) -> None:
+def test_files_and_folders_with_other_names_are_no_checkpoints_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "step-11").touch()
     for name in ("step-10", "step-9", "step-9-copy", "step-best"):
         (tmp_path / name).mkdir()
     assert [path.name for path in checkpoint.step_folders(tmp_path)] == ["step-9", "step-10"]

@@ -222,6 +222,8 @@ def test_an_empty_model_has_positions_and_no_random_numbers(monkeypatch: pytest.
     [
         ({"d_model": 65}, "not a multiple"),
         ({"num_heads": 0}, "num_heads is 0"),
+        ({"num_heads": 1, "d_model": 65}, "d_model 65 is odd"),
+        ({"max_length": 1}, "max_length 1 leaves no room"),
         ({"dropout": 1.0}, "dropout 1.0"),
         ({"norm": "middle"}, "norm is 'middle'"),
         ({"width": 3}, "unknown model fields: width"),
