@@ -104,6 +104,11 @@ def test_a_wrong_key(key: str) -> None:
     assert key not in raised.value.message or not key
 
 
+def test_blanks_around_a_key_are_no_part_of_it() -> None:
+    key = unnamed_key(sha256(KEY))
+    assert ApiKeys([key]).caller("/metrics", [b"Bearer   " + KEY.encode() + b" \t"]) == key.name
+
+
 def test_caller_names_differ_by_key_and_hide_it() -> None:
     keys = ApiKeys([unnamed_key(sha256(KEY)), unnamed_key(sha256(OTHER_KEY))])
     first = keys.caller("/metrics", [b"bearer " + KEY.encode()])

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from app.api.http.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
+from app.api.simple import routes as simple
 from app.errors import (
     CrossSite,
     InvalidRequest,
@@ -65,6 +66,9 @@ def test_a_wrong_key_and_a_missing_one_have_different_statuses() -> None:
 def test_retry_after_is_whole_seconds_and_never_zero() -> None:
     assert error_response(Overloaded("", retry_after_s=0.01), "").headers["retry-after"] == "1"
     assert error_response(Overloaded("", retry_after_s=7.2), "").headers["retry-after"] == "8"
+    at_once = Overloaded("", retry_after_s=0.0)
+    for response in (error_response(at_once, ""), simple.DIALECT.error_response(at_once)):
+        assert response.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("character", ["x", '"', "\u00e9", "\x01"])

@@ -84,3 +84,23 @@ def test_an_unexpected_error_ends_the_stream_with_an_event_and_one_log_line(
     failures = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [record.name for record in failures] == ["app.http"]
     assert b'transduce_rejected_total{reason="engine"} 1.0' in metrics.render()
+
+
+def test_an_error_whose_event_cannot_be_sent_is_still_the_cause() -> None:
+    service = Service(Metrics(), GlossaryStore(None))
+    service.become_ready(FailingTranslator())  # type: ignore[arg-type]
+    request = TranslationRequest(("a",), "en", "de", request_id="r", caller="", deadline=0.0)
+    sent = b""
+
+    async def send(message: Any) -> None:
+        nonlocal sent
+        sent += message.get("body", b"")
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    connection = {"is_disconnected": lambda: b"event: delta" in sent}  # once the first words are sent
+    scope = {"state": {"caller": ""}, "extensions": {CONNECTION: connection}}
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(EventStream(service, request, StreamLimits(10.0), 0.0)(scope, receive, send))
+    assert b"event: error" not in sent

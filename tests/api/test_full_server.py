@@ -14,7 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.api.http.connections import Admission, ConnectionTable, address_of, max_per_address
+from app.api.http.connections import (
+    Admission,
+    ConnectionTable,
+    address_of,
+    max_per_address,
+    reserve_open_files,
+)
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HEADERS, ROOT, ServerProcess
 from tests.api.test_connections import assert_live, receive_until
@@ -200,6 +206,16 @@ def test_a_table_keeps_no_refused_connections() -> None:
     assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
+def test_a_table_keeps_no_address_without_a_connection() -> None:
+    table, connections = ConnectionTable(4, 2), [FakeConnection() for _ in range(3)]
+    for connection, host in zip(connections, (HERE, HERE, THERE), strict=True):
+        table.admit(connection, host)
+    assert table._num_by_address == {HERE: 2, THERE: 1}
+    for connection in connections:
+        table.leave(connection)
+    assert table._num_by_address == {}
+
+
 @pytest.mark.parametrize(
     ("host", "address"),
     [
@@ -208,6 +224,7 @@ def test_a_table_keeps_no_refused_connections() -> None:
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ("2001:db8:1:2::1", "2001:db8:1:2::"),
         ("fe80::1%eth0", "fe80::"),
+        ("no:address", "no:address"),
         ("", ""),
     ],
 )
@@ -251,3 +268,13 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
     output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60)
     soft, hard = map(int, output.split())
     assert 1448 <= soft <= hard == 4096
+
+
+def test_an_infinite_hard_limit_of_open_files_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[int, int]] = [(512, resource.RLIM_INFINITY)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, changed: limits.append(changed))
+    reserve_open_files(1000)
+    soft, hard = limits[-1]
+    assert soft >= 1448
+    assert hard == resource.RLIM_INFINITY

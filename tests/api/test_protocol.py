@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
+import struct
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import uvicorn
@@ -163,6 +165,43 @@ def test_work_on_a_request_ends_when_its_caller_disconnects(num_bytes: int) -> N
     uvloop.run(exchange())
 
 
+def test_work_that_begins_while_the_connection_closes_ends_at_once() -> None:
+    """The connection stays open until its client has read what was sent before."""
+
+    async def exchange() -> None:
+        has_ended = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            transport = scope["extensions"][CONNECTION]["is_disconnected"].__self__.transport
+            transport.write(bytes(20_000_000))
+            transport.close()
+            with pytest.raises(RequestCancelled):
+                await while_connected(Request(scope, receive, send), asyncio.sleep(HANG_TIMEOUT_S))
+            has_ended.set()
+
+        async with connected(app) as (_reader, writer):
+            writer.write(GET)
+            await asyncio.wait_for(has_ended.wait(), LIMITS.stall_s / 2)  # before the client is cut off
+
+    uvloop.run(exchange())
+
+
+def test_a_disconnect_after_the_work_has_ended_cancels_nothing() -> None:
+    callbacks: list[Callable[[], None]] = []
+    request = Request({"type": "http", "extensions": {CONNECTION: {"on_disconnect": callbacks.append}}})
+
+    async def work() -> str:
+        return "done"
+
+    async def run() -> str:
+        result = await while_connected(request, work())
+        callbacks[0]()  # the event loop may have scheduled this call before the work ended
+        await asyncio.sleep(0)  # a cancelled task ends here
+        return result
+
+    assert asyncio.run(run()) == "done"
+
+
 def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
     connections: list[weakref.ref[object]] = []
 
@@ -176,6 +215,33 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
     try:
         answer(app, LAST_GET)
         assert connections[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_an_idle_connection_that_is_reset_is_freed_at_once() -> None:
+    connections: list[weakref.ref[object]] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        connections.append(weakref.ref(scope["extensions"][CONNECTION]["is_disconnected"].__self__))
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    async def exchange() -> None:
+        async with connected(app) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"hello")
+            reset = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            writer.close()
+            async with asyncio.timeout(2):  # less than the keep-alive time
+                while connections[0]() is not None:  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+
+    gc.collect()
+    gc.disable()
+    try:
+        uvloop.run(exchange())
     finally:
         gc.enable()
 

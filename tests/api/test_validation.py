@@ -52,6 +52,7 @@ def refused(kind: type[RequestBody], body: object, context: object = None) -> Re
         ({"inner": {"size": 0}}, "inner.size", "inner.size must be at least 1"),
         ({"inner": {"size": 4.0}}, "inner.size", "inner.size must be a whole number"),
         ({"inner": {"size": 1e20}}, "inner.size", "inner.size is too large"),
+        ({"inner": {"size": -1e20}}, "inner.size", "inner.size is too large"),
         ({"inner": []}, "inner", "inner must be a JSON object"),
         ({"inner": None}, "inner", "inner must not be null: leave it out"),
         ({"several": [{}, {"size": True}]}, "several[1].size", "several[1].size must be a whole number"),

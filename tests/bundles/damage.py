@@ -75,16 +75,14 @@ def move_graphs(bundle: Path) -> None:
     file.write_text(file.read_text("utf-8").replace('"int8/', '"other/'), "utf-8")
 
 
-def set_weight(value: float) -> Change:
-    """A change of one float32 number of the int8 encoder's weights to a value."""
+def set_weight(value: float, index: int = 0) -> Change:
+    """A change of one float32 number of the int8 encoder's weights to a value. index: of the changed tensor."""
 
     def apply(bundle: Path) -> None:
         graph = read_graph(bundle / "int8" / "encoder.onnx")
-        place = next(
-            one.external_data for one in graph.initializers if one.data_type == 1 and one.external_data
-        )
+        places = [one.external_data for one in graph.initializers if one.data_type == 1 and one.external_data]
         content = bytearray((bundle / "int8" / "weights.bin").read_bytes())
-        begin = int(place["offset"]) + 64
+        begin = int(places[index]["offset"]) + 64
         content[begin : begin + 4] = np.array(value, "<f4").tobytes()
         (bundle / "int8" / "weights.bin").write_bytes(content)
         update_hashes(bundle)

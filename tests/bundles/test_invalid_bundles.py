@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.bundle import load_bundle
-from app.bundle_files import open_file
+from app.bundle_files import open_file, read_text
 from app.bundle_tokenizers import load_tokenizers
 from app.decoding.validation import MAX_ALPHA
 from app.errors import BundleError
@@ -165,6 +165,18 @@ def test_a_folder_in_the_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> 
     assert len(list(Path("/proc/self/fd").iterdir())) == num_open
 
 
+def test_a_text_file_may_have_as_many_bytes_as_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.bundle_files.MAX_TEXT_BYTES", 3)
+    file = tmp_path / "manifest.json"
+    file.write_bytes(b"{ }")
+    assert read_text(file) == b"{ }"
+    file.write_bytes(b"{  }")
+    with pytest.raises(OSError, match="more than 3 bytes"):
+        read_text(file)
+
+
 def test_a_golden_sentence_may_hold_any_separator_of_lines(bundle: Path) -> None:
     file = bundle / "golden.jsonl"
     first, *others = file.read_text("utf-8").splitlines()
@@ -199,6 +211,13 @@ def replace_gpu_decoder(bundle: Path) -> None:
             "no inputs",
             set_field("variants.fp16.gpu_decoder.inputs", []),
             "fp16/gpu_decoder.onnx has no input ids",
+        ),
+        Damage(
+            "more axes",
+            set_field(
+                "variants.fp16.gpu_decoder.inputs", [{"name": "ids", "dtype": "int64", "axes": ["rows", 1]}]
+            ),
+            "input ids has axes ['rows', 1], and the manifest's dimensions give ['*']",
         ),
         Damage("random bytes", flip("fp16/gpu_decoder.onnx", 2000), "fp16/gpu_decoder.onnx"),
         Damage("another graph", replace_gpu_decoder, "and fp16/gpu_decoder.onnx has 0"),

@@ -16,7 +16,7 @@ import pytest
 from app.bundle import Manifest, read_manifest
 from app.bundle_folders import find_bundles
 from app.bundle_watch import BundleWatch
-from app.errors import SettingsError
+from app.errors import NotReady, SettingsError
 from app.settings import Settings
 from tests.bundles.copies import copy_bundle
 
@@ -206,3 +206,32 @@ def test_an_invalid_manifest_reloads_its_model_and_a_new_bundle_or_another_name_
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(watch.run(reload_model, reload_all))
     assert calls == ["a", "all", "all"]
+
+
+def test_a_served_bundle_is_watched_while_the_bundles_cannot_be_found(folder: Path, tiny: Path) -> None:
+    def find() -> list[Path]:
+        raise SettingsError(["a folder holds no bundle"])
+
+    watch, served = BundleWatch(find), {folder / "a": read_manifest(folder / "a")}
+    copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
+    assert watch.poll(served) == {}
+    assert list(watch.poll(served)) == [folder / "a"]
+
+
+def test_the_watch_goes_on_after_a_reload_that_fails(
+    watch: Watch, folder: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.bundle_watch.POLL_S", 0.0)
+    copy_bundle(tiny / "bundle", folder / "a", name="a", version="2")
+    calls: list[str] = []
+
+    async def reload_model(name: str) -> None:
+        calls.append(name)
+        if len(calls) == 2:
+            raise asyncio.CancelledError
+        copy_bundle(tiny / "bundle", folder / "a", name="a", version="3")
+        raise NotReady("the server is loading")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch.run(reload_model, lambda: None))
+    assert calls == ["a", "a"]

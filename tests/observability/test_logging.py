@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.observability.logging import MAX_FIELD_CHARACTERS, configure_logging, log_event
+from app.observability.logging import MAX_FIELD_CHARACTERS, configure_logging, frames_of, log_event
 
 
 @pytest.fixture
@@ -56,10 +56,32 @@ def test_long_fields_are_cut(stream: io.StringIO) -> None:
     assert lines(stream)[0]["value"] == "x" * MAX_FIELD_CHARACTERS + "..."
 
 
+def test_a_field_of_the_largest_length_is_not_cut(stream: io.StringIO) -> None:
+    longest = "x" * MAX_FIELD_CHARACTERS
+    log_event(logging.getLogger("app.x"), logging.INFO, "happened", fields={"value": longest})
+    assert lines(stream)[0]["value"] == longest
+
+
 def test_an_exception_is_logged_without_its_message(stream: io.StringIO) -> None:
     log_event(logging.getLogger("app.x"), logging.ERROR, "failed", error=ValueError("user text"))
     assert lines(stream)[0]["exception"] == ["ValueError"]
     assert "user text" not in stream.getvalue()
+
+
+def test_a_context_that_is_hidden_is_no_cause() -> None:
+    error, context = ValueError(), KeyError()
+    error.__context__ = context
+    assert frames_of(error) == ["ValueError", "KeyError"]
+    error.__suppress_context__ = True  # as `raise ... from None` does
+    assert frames_of(error) == ["ValueError"]
+
+
+def test_a_long_chain_of_causes_is_cut() -> None:
+    error = ValueError()
+    for _ in range(100):
+        cause, error = error, ValueError()
+        error.__cause__ = cause
+    assert frames_of(error) == ["ValueError"] * 60
 
 
 def test_asyncios_lines_have_no_messages_of_exceptions(stream: io.StringIO) -> None:
@@ -117,6 +139,20 @@ def test_other_loggers_and_warnings_use_the_formatter(stream: io.StringIO) -> No
         warnings.simplefilter("always")
         warnings.warn("careful", UserWarning, stacklevel=1)
     assert [line["logger"] for line in lines(stream)] == ["uvicorn.error", "py.warnings"]
+
+
+def test_a_library_writes_no_lines_of_its_own() -> None:
+    root, library = logging.getLogger(), logging.getLogger("uvicorn.error")
+    before = root.handlers[:], root.level, logging.raiseExceptions
+    own, written = io.StringIO(), io.StringIO()
+    library.addHandler(logging.StreamHandler(own))
+    configure_logging("info", written)
+    library.error("foreign")
+    logging.captureWarnings(False)
+    root.handlers[:], logging.raiseExceptions = before[0], before[2]
+    root.setLevel(before[1])
+    assert own.getvalue() == ""
+    assert [line["event"] for line in lines(written)] == ["foreign"]
 
 
 def test_lower_levels_are_not_logged(stream: io.StringIO) -> None:

@@ -12,7 +12,7 @@ from app.api.http.error_table import ANSWERS, UNEXPECTED, WOULD_BE_LATE, WRONG_K
 from app.api.service import Service
 from app.engine.stats import Health, StepStats, WorkerHealth
 from app.observability.cgroup_memory import CgroupMemory
-from app.observability.metrics import REASONS, Build, Metrics, ModelInfo
+from app.observability.metrics import MAX_UNCOUNTED_STEPS, REASONS, Build, Metrics, ModelInfo
 from app.stores.glossaries import GlossaryStore
 from app.translator.caching_submitter import SubmitterStats
 from app.translator.request import ModelVersion, Timings, Usage
@@ -111,6 +111,15 @@ def test_each_worker_has_its_rows_and_its_step() -> None:
     ]
     metrics.forget_workers([4])
     assert value(metrics, "transduce_worker_rows", **second) == 0
+    assert value(metrics, "transduce_waiting_sentences") == 0
+
+
+def test_many_steps_are_counted_before_the_next_scrape() -> None:
+    metrics = Metrics()
+    metrics.record_steps([STEP] * MAX_UNCOUNTED_STEPS)
+    assert metrics.rows_in_use == {}
+    metrics.record_steps([STEP])
+    assert metrics.rows_in_use == {STEP.worker: STEP.num_rows_in_use}
 
 
 def usage(model: str, num_sentences: int) -> Usage:

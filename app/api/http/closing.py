@@ -75,7 +75,6 @@ class ClosingProtocol(PipeliningProtocol):
             self.cycle.transport = self.transport
         if self._on_disconnect is not None:
             self._on_disconnect()
-            self._on_disconnect = None
         loop, has_stalled = self.loop, self._has_stalled
         self.extension.update(
             has_stalled=lambda: has_stalled,

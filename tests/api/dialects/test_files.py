@@ -180,6 +180,8 @@ def test_charsets_that_clients_declare(guarded: ServerProcess, charset: str) -> 
         ("filename=\"=?utf-8?B?YsOkci50eHQ=?=\"; filename*=utf-8''b%C3%A4r.txt", True),  # .NET's client
         ("filename*=utf-8''b%C3%A4r.txt", True),
         ("filename*=ISO-8859-1'de'b%E4r.txt; filename=a.exe", True),
+        ("filename=a.txt; filename*=utf-8''", True),  # the empty name is none
+        (f"filename={'a' * 300}.txt", True),  # the end of a long name is kept
         ('filename="=?UTF-8?B?YsOkci50eHQ=?="', True),
         ('filename="=?iso-8859-1?Q?b=E4r?= =?iso-8859-1?Q?.txt?="', True),
         ("filename=a.txt; filename*=utf-8''b%C3%A4r.exe", False),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -51,6 +53,11 @@ def test_a_form_a_query_or_both_and_the_form_has_priority(http: httpx.Client) ->
     assert answer.json() == {"translatedText": "Ärger & 50 %"}
 
 
+def test_a_body_without_a_content_type_is_json_if_it_begins_with_a_brace(http: httpx.Client) -> None:
+    for content in (json.dumps(BASE), "\r\n " + json.dumps(BASE), urlencode(BASE)):
+        assert http.post("/translate", content=content.encode()).json() == {"translatedText": BASE["q"]}
+
+
 def test_line_ends_of_a_form_are_newlines(http: httpx.Client) -> None:
     answer = http.post("/translate", content=b"q=One.%0D%0ATwo.%0DSix.&source=en&target=de", headers=FORM)
     assert answer.json() == {"translatedText": "One.\nTwo.\nSix."}
@@ -90,7 +97,8 @@ def test_alternatives(http: httpx.Client, alternatives: object, count: int) -> N
 
 
 def test_no_alternatives_by_default(http: httpx.Client) -> None:
-    assert translated(http, alternatives=0).keys() == {"translatedText"}
+    for number in (0, -1, "-1"):
+        assert translated(http, alternatives=number).keys() == {"translatedText"}
     assert http.post("/translate", data={**BASE, "alternatives": "1"}).json()["alternatives"]
 
 
@@ -180,6 +188,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"target": "auto"}, "auto is not supported"),
     ({"source": ["en"]}, "Invalid request: source must be a string"),
     ({"source": "x" * 1000}, "this language is not supported"),
+    ({"source": "a text"}, "this language is not supported"),
     ({"q": "x" * 201}, "Invalid request: q has 201 characters, the limit is 200"),
     ({"q": ["x" * 151] * 2}, "Invalid request: q: 302 characters in all, the limit is 300"),
     ({"q": ["x"] * 21}, "Invalid request: q has 21 items, the limit is 20"),

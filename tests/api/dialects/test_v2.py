@@ -193,6 +193,7 @@ def test_languages_by_query_and_by_the_body_of_a_get(http: httpx.Client) -> None
     sources = [{"language": "EN", "name": "English"}]
     targets = [{"language": "DE", "name": "German", "supports_formality": False}]
     assert http.get("/v2/languages").json() == sources
+    assert http.get("/v2/languages", headers={"content-type": "application/json"}).json() == sources
     assert http.get("/v2/languages", params={"type": "source"}).json() == sources
     assert http.get("/v2/languages", params={"type": "target"}).json() == targets
     assert http.request("GET", "/v2/languages", data={"type": "target"}).json() == targets
