@@ -23,10 +23,11 @@ from tests.forked import ForkedProcess
 from tests.loadtest.simulated_clock import simulated_run
 from tests.loadtest.steady_server import ROOT, SteadyServer
 from tests.loadtest.test_run import plan
+from transduce.errors import CommandError
 from transduce.loadtest import command
 from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.command import add_loadtest_arguments, run_loadtest
-from transduce.loadtest.compare import compare_files, compare_page, text_table
+from transduce.loadtest.compare import MAX_FILES, compare_files, compare_page, text_table
 from transduce.loadtest.connection import _is_own
 from transduce.loadtest.dialects import DIALECTS
 from transduce.loadtest.document import find_failure, read_json
@@ -276,6 +277,17 @@ def test_a_comparison_shows_verdicts_and_leaves_out_requests_that_were_given_up(
     assert rows["verdict"] == ["PASSED", "FAILED"]
     assert rows["not answered"][:2] == ["0", "60"]
     assert rows["sentences/s"] == ["1", "12,346", "×12345.67"]
+
+
+@pytest.mark.parametrize("num_files", [1, 2, MAX_FILES, MAX_FILES + 1])
+def test_a_comparison_takes_two_to_eight_files(tmp_path: Path, num_files: int) -> None:
+    file = tmp_path / "r.json"
+    assert run_loadtest(parsed("--json", file), execute=simulated_run) == 0
+    if 2 <= num_files <= 8:
+        assert compare_files([file] * num_files, None) == 0
+    else:
+        with pytest.raises(CommandError, match="compare takes 2 to 8 result files"):
+            compare_files([file] * num_files, None)
 
 
 def test_the_pages_say_why_a_test_has_failed_and_why_it_is_not_valid(tmp_path: Path) -> None:

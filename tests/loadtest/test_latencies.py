@@ -5,6 +5,7 @@ The resolution of the time, and the tester's own time per request, are a few tur
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 
@@ -14,6 +15,9 @@ from tests.loadtest.replies import Replies
 from tests.loadtest.simulated_clock import advance, simulated_record, simulated_run
 from tests.loadtest.test_run import plan
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Phase
+from transduce.loadtest.result import RunRecord, make_result
+from transduce.loadtest.runner import Progress
+from transduce.loadtest.sample import DISCONNECTED, TIMEOUT, Sample
 from transduce.loadtest.slo import Slo
 
 URL = "http://127.0.0.1:1"
@@ -174,6 +178,42 @@ def test_a_phase_has_no_recovery_if_its_last_request_missed_the_objective() -> N
         plan(URL, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(objective,)), service_ms=10.0
     )
     assert [(phase.num_sent, phase.recovery_s) for phase in result.phases] == [(20, None), (4, None)]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_run_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    was_enabled = gc.isenabled()
+    try:
+        gc.enable() if is_enabled else gc.disable()
+        simulated_record(plan(URL, 20.0, 0.2), Replies())
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable() if was_enabled else gc.disable()
+
+
+def test_a_request_is_given_up_within_its_time_limit_or_times_out() -> None:
+    made = plan(URL, 40.0, 1.0, timeout_s=0.2)
+    workload = dataclasses.replace(made.workload, disconnect_share=1.0, disconnect_within_s=0.4)
+    reports: list[tuple[int, int]] = []
+
+    def report(progress: Progress) -> None:
+        reports.append((progress.num_failed, sum(each.outcome == TIMEOUT for each in progress.samples)))
+
+    made = dataclasses.replace(made, workload=workload)
+    samples = simulated_record(made, Replies(kinds=("never",)), report).samples
+    for outcome, shortest_s in ((DISCONNECTED, 0.0), (TIMEOUT, 0.2)):
+        latencies_s = [each.latency_s for each in samples if each.outcome == outcome]
+        assert len(latencies_s) > 10
+        assert shortest_s <= min(latencies_s) <= max(latencies_s) < 0.201
+    assert reports[-1][0] > 0
+    assert all(num_failed == num_timeouts for num_failed, num_timeouts in reports)
+
+
+def test_a_request_due_at_the_start_of_a_phase_belongs_to_this_phase_alone() -> None:
+    phases = (Phase(1.0, 1.0), Phase(1.0, 1.0))
+    samples = [Sample(0, 0, scheduled_s=1.0, num_words=1, ended_s=1.1, outcome="ok")]
+    result = make_result(plan(URL, 1.0, 1.0, load=Arrivals(phases)), RunRecord("now", samples, num_sent=1))
+    assert [phase.num_sent for phase in result.phases] == [0, 1]
 
 
 def test_recovery_lasts_until_the_queue_of_an_overload_is_short_enough() -> None:

@@ -347,6 +347,12 @@ def test_every_part_of_a_native_result_is_checked(name: str, fault: dict[str, ob
         DIALECTS[name].read(body_with(name, orjson.dumps({**NATIVE_RESULT, **fault})))
 
 
+def test_only_a_single_text_may_be_sent_without_an_array() -> None:
+    assert RequestSpec(("Yes.",)).value == "Yes."
+    assert RequestSpec(("Yes.",), is_array=True).value == ["Yes."]
+    assert RequestSpec(("Yes.", "No.")).value == ["Yes.", "No."]
+
+
 def test_a_stream_that_ends_in_an_error_is_an_error() -> None:
     with pytest.raises(StreamError):
         DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: error\ndata: {}\n\n")

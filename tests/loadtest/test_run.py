@@ -19,7 +19,7 @@ import uvloop
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import ParsedResponse
-from transduce.loadtest.percentiles import distribution, merged, percentile_of
+from transduce.loadtest.percentiles import distribution, merged, percentile_of, rank_of
 from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
@@ -100,6 +100,24 @@ def test_no_percentile_exceeds_the_maximum() -> None:
     found = distribution([0.0123456 * (number + 1) for number in range(40)])
     assert found is not None
     assert max(found.percentiles.values()) <= found.max_ms
+
+
+def test_a_latency_above_an_hour_counts_as_an_hour() -> None:
+    found = distribution([1.0, 7200.0])
+    assert found is not None
+    assert found.percentiles["p99"] == pytest.approx(3_600_000, rel=0.001)
+    assert found.max_ms == 7_200_000
+
+
+def test_rounding_never_raises_the_rank_of_a_percentile() -> None:
+    """In floating point, 99.9 % of 41,000 is above 40,959."""
+    assert rank_of(41_000, 99.9) == 40_959
+
+
+def test_an_answer_exactly_at_the_limit_is_in_time() -> None:
+    sample = Sample(0, 0, scheduled_s=1.0, num_words=1, ended_s=1.5, outcome="ok")
+    assert sample.is_within(0.5)
+    assert not sample.is_within(0.499)
 
 
 def test_without_a_server_every_connection_fails() -> None:
@@ -336,5 +354,7 @@ def test_cached_responses_are_counted_and_left_out_of_quality() -> None:
     nothing = compare(samples[1:], expected)
     assert nothing is not None
     assert nothing["chrf"] is None
+    warm_up = [dataclasses.replace(each, scheduled_s=-0.1) for each in samples]
+    assert compare(warm_up, expected) is None
     made = plan("http://127.0.0.1:1", 1.0, 1.0)
     assert make_result(made, RunRecord("now", samples, num_sent=2)).cached_share == 0.5

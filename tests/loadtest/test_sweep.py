@@ -79,6 +79,7 @@ def test_a_late_run_is_repeated_once() -> None:
     twice = sweep(plan(), SETTINGS, run_one=SimulatedServer(100.0, (0.5, 0.5)).run)
     assert not twice.is_valid
     assert "late" in twice.problems[0]
+    assert len(twice.points) == 2, "the first problem ends the search"
 
 
 def test_the_highest_rate_must_be_confirmed() -> None:
@@ -126,6 +127,8 @@ def test_a_sweep_has_at_most_max_runs(lag_s: tuple[float, ...]) -> None:
 def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:
     found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=SimulatedServer(100.0).run)
     assert any("ten times" in problem for problem in found.problems)
+    settings = dataclasses.replace(SETTINGS, duration_s=10 * SLO.limit_s)
+    assert sweep(plan(), settings, run_one=SimulatedServer(100.0).run).is_valid
 
 
 def test_a_sweep_needs_an_objective() -> None:

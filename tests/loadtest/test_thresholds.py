@@ -54,6 +54,16 @@ def test_rounding_never_makes_a_missed_objectives_share_look_met(
     assert (found.found, found.is_met) == (text, float(text.split(maxsplit=1)[0]) >= 99)
 
 
+def test_a_failure_has_the_message_of_the_first_run_that_has_one() -> None:
+    runs = [
+        Mock(outcomes={"ok": 0, "http_503": 1}, num_judged=1, error_examples=examples)
+        for examples in ({}, {"http_503": "first"}, {"http_503": "second"})
+    ]
+    failure = find_failure([cast(RunResult, run) for run in runs], 0.99)
+    assert failure is not None
+    assert failure.endswith("the most frequent error: 3 http_503 (first)")
+
+
 @pytest.mark.parametrize(
     ("num_ok", "min_ok", "text"),
     [(9896, 0.99, "98.96%, 99 % are needed"), (9000, 0.99, "90.0%, 99 % are needed"), (0, 0.0, "0.0%")],

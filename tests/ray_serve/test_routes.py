@@ -45,12 +45,14 @@ def served(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("prefix", ["", "/en-de"])
+# The last prefix is also the beginning of the application's own paths.
+@pytest.mark.parametrize("prefix", ["", "/en-de", "/v1"])
 def test_requests_are_answered_below_the_prefix_of_a_route(tokenizer: Tokenizer, prefix: str) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         assert (await client.get("/readyz")).json() == {"status": "ok"}
         assert (await client.post("/v1/translate", json=BODY)).json()["translations"]
         assert (await client.get("/v1/nowhere")).status_code == 404
+        assert (await client.get(f"http://ray{prefix}")).status_code == 200
 
     served(tokenizer, talk, prefix=prefix)
 

@@ -29,6 +29,12 @@ def test_a_setting_without_effect_under_ray_is_refused(name: str) -> None:
         replica_settings({name: value}, num_cpus=1)
 
 
+def test_a_setting_without_effect_is_refused_in_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_PORT", "9000")
+    with pytest.raises(SettingsError, match="TRANSDUCE_PORT has no effect under Ray"):
+        replica_settings({}, num_cpus=1)
+
+
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(SettingsError, match="NUM_ROWS"):
         replica_settings({"num_rows": -1}, num_cpus=1)

@@ -183,6 +183,8 @@ def test_levels_of_similar_rows_become_their_mean() -> None:
     found = merged([level(56.3, 17.0), level(3.9, 1.0), level(54.6, 14.0), level(56.9, 15.5)])
     assert [one.rows for one in found] == pytest.approx([3.9, 55.933], abs=0.01)
     assert [one.step_s for one in found] == pytest.approx([0.001, 0.0155])
+    found = merged([level(10.0, 1.0), level(12.0, 1.0), level(15.0, 1.0)])
+    assert [one.rows for one in found] == [11.0, 15.0], "all rows of a level are similar to its first"
 
 
 def sample(words: int, subwords: int | None) -> Sample:

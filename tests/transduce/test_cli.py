@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
 from transduce.cli import SUBCOMMANDS, Subcommand, main
 from transduce.errors import ExitCode
+from transduce.serve import port_number
 
 MODULES_OF_EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotlib", "tensorboard")
 
@@ -84,6 +86,17 @@ def test_a_wrong_command_line_is_an_error(arguments: list[str], capsys: pytest.C
         main(arguments)
     assert stopped.value.code == ExitCode.USAGE
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "port"), [("0", 0), ("65535", 65535)])
+def test_the_first_and_the_last_port_are_accepted(text: str, port: int) -> None:
+    assert port_number(text) == port
+
+
+@pytest.mark.parametrize("text", ["65536", "-1", "", "8_000", "\u0668\u0660"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is not a port from 0 to 65535"):
+        port_number(text)
 
 
 @pytest.mark.parametrize("subcommand", ["return 0 if args.steps == 3 else 1"], indirect=True)

@@ -373,6 +373,10 @@ def test_the_package_has_the_names_of_the_client() -> None:
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
 
 
+def test_an_option_that_is_none_is_not_sent() -> None:
+    assert request_fields({"beam_size": None, "loop_guard": False}, TranslateOptions) == {"loop_guard": False}
+
+
 def test_mappings_inside_options_become_json() -> None:
     terms = MappingProxyType({"river": "Strom"})
     fields = request_fields({"glossary": {"terms": terms}, "suppress": ("a", "b")}, TranslateOptions)

@@ -7,7 +7,9 @@ import math
 import socket
 import threading
 from typing import Any
+from unittest.mock import Mock
 
+import httpx
 import pytest
 
 import transduce
@@ -114,6 +116,19 @@ def test_reading_a_stream_fails_after_its_client_is_closed(is_async: bool) -> No
                     next(events)
         finally:
             released.set()
+
+
+def test_an_error_of_the_program_keeps_its_type_while_the_client_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only after the client is closed does httpx's RuntimeError mean a failed connection."""
+    monkeypatch.setattr(httpx.Client, "request", Mock(side_effect=RuntimeError("no connection is at fault")))
+    client = transduce.Client("http://127.0.0.1:9")
+    with pytest.raises(RuntimeError, match="no connection is at fault"):
+        client.models()
+    client.close()
+    with pytest.raises(transduce.ConnectionFailed, match="the client is closed"):
+        client.models()
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,14 @@ async def work_async(client, name):
         text = f"{name} {number}"
         assert (await client.translate(text, source="en", target="de")).text == text
 
+def check_closed(client):
+    try:
+        client.models()
+    except transduce.ConnectionFailed as error:
+        assert str(error) == "the client is closed"
+    else:
+        raise AssertionError("a closed client has sent a request")
+
 def fork(work):
     for name in "ab":
         if os.fork() == 0:
@@ -166,6 +174,8 @@ def main(url):
     client.translate("first", source="en", target="de")
     fork(lambda name: work(client, name))
     work(client, "parent")
+    client.close()
+    fork(lambda _name: check_closed(client))
 
 async def main_async(url):
     client = transduce.AsyncClient(url, timeout_s=20, max_retries=0)
@@ -177,7 +187,7 @@ if sys.argv[1] == "async":
     asyncio.run(main_async(sys.argv[2]))
 else:
     main(sys.argv[2])
-sys.exit(max(os.wait()[1] for _ in "ab") > 0)
+sys.exit(max(os.wait()[1] for _ in range(2 if sys.argv[1] == "async" else 4)) > 0)
 """
 
 

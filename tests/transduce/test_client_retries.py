@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import transduce
-from tests.transduce.bad_server import ERROR, TIMEOUT_S, Act, BadServer, answer, bad_server
+from tests.transduce.bad_server import ERROR, TIMEOUT_S, Act, BadServer, answer, bad_server, cut
 from transduce.cli import main
 
 
@@ -105,6 +105,30 @@ def test_the_client_pauses_even_if_retry_after_is_0(clock: Clock, send: Callable
         assert 8 <= len(clock.waits) <= 10
         assert all(0.1 <= wait <= 0.125 for wait in clock.waits)
         assert server.num_connections == len(clock.waits) + 1
+
+
+@pytest.mark.parametrize("retry_after", ["inf", "nan", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", "soon"])
+def test_the_client_pauses_a_second_if_retry_after_is_no_number_of_seconds(
+    clock: Clock, retry_after: str
+) -> None:
+    with bad_server(answer(503, ERROR, f"Retry-After: {retry_after}\r\n")) as server:
+        with pytest.raises(transduce.NotReady) as raised:
+            call(server, max_retries=1)
+        assert server.num_connections == 2
+    assert raised.value.retry_after_s is None
+    assert len(clock.waits) == 1
+    assert 1 <= clock.waits[0] <= 1.25
+
+
+@pytest.mark.parametrize("send", CALLS)
+def test_the_pause_after_a_second_broken_connection_is_twice_as_long(
+    clock: Clock, send: Callable[..., None]
+) -> None:
+    with bad_server(cut()) as server, pytest.raises(transduce.ConnectionFailed):
+        send(server)
+    first, second = clock.waits
+    assert 0.2 <= first <= 0.25
+    assert 0.4 <= second <= 0.5
 
 
 @pytest.mark.parametrize("send", CALLS)

@@ -144,6 +144,14 @@ def test_sampling_has_another_seed_for_each_batch(
     assert {body["beam_size"] for body in server.bodies} == {1}
 
 
+def test_sampling_accepts_a_beam_of_one_and_the_largest_seed(
+    server: UpperCaseServer, data: Path, tmp_path: Path
+) -> None:
+    options = ("--sample", "--beam-size", 1, "--seed", 2**62, "--limit", 1)
+    assert distill(server, tmp_path / "out.tsv", "--data", data, *options) == 0
+    assert [body["sampling"]["seed"] for body in server.bodies] == [2**62]
+
+
 @pytest.mark.parametrize(
     "refused",
     [
@@ -156,7 +164,7 @@ def test_sentences_without_a_translation_are_left_out_and_counted(
     server: UpperCaseServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: tuple[int, object]
 ) -> None:
     server.refusal = refused
-    lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute", "last one"]
+    lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute mute", "last one"]
     (tmp_path / "mono.txt").write_text("".join(f"{line}\n" for line in ["first"] * 8 + lines), "utf-8")
     # The requests run one at a time, so the first texts are answered before a text is rejected.
     arguments = ("--text", tmp_path / "mono.txt", "--concurrency", 1)
@@ -361,6 +369,8 @@ def test_a_bundle_is_served_during_the_command(
 ) -> None:
     # The server of the command must not inherit this setting. The case of its name does not matter.
     monkeypatch.setenv("transduce_api_keys", "a-key-of-another-server")
+    # The command does not read this key, which no header can carry.
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "a\tb")
     options = ["--bundle", str(tiny / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
     assert main(["distill", *options, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
     found = list(read_data(str(tmp_path / "out.tsv")))

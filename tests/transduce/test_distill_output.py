@@ -125,6 +125,20 @@ def test_an_incomplete_batch_is_written_again(tmp_path: Path) -> None:
         ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
 
 
+@pytest.mark.parametrize("content", ["", '{"a": 1', "[1]"])
+def test_a_damaged_head_belongs_to_another_run(tmp_path: Path, content: str) -> None:
+    head = tmp_path / "x.tsv.part.json"
+    head.write_text(content, "utf-8")
+    with (
+        pytest.raises(
+            CommandError, match=r"belongs to a run with another a, b; delete it and x\.tsv\.part\.json"
+        ),
+        ResumableOutput(tmp_path / "x.tsv", {"a": 1, "b": 2}, batch_size=1),
+    ):
+        pass
+    assert head.read_text("utf-8") == content
+
+
 @pytest.mark.parametrize("suffix", ["", ".xz"])
 def test_a_full_disk_leaves_no_output_and_keeps_the_lines(suffix: str, tmp_path: Path) -> None:
     """The limit on the sizes of files makes writes fail, as a full disk does."""

@@ -10,6 +10,7 @@ import pytest
 
 from transduce.cli import main
 from transduce.errors import ExitCode
+from transduce.models import MAX_PAIRS, BundleRow
 
 
 @pytest.fixture
@@ -40,6 +41,13 @@ def test_json_has_the_values_of_the_table(folder: Path, capsys: pytest.CaptureFi
         "bundle": str(folder / "a"), "model": "tiny-en-de", "version": "1", "languages": ["en-de"],
         "variants": ["fp16", "fp32", "int8"], "licence": "Apache-2.0",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("num_pairs", [MAX_PAIRS, MAX_PAIRS + 1])
+def test_a_cell_lists_at_most_max_pairs(num_pairs: int) -> None:
+    pairs = tuple(f"en-{number}" for number in range(num_pairs))
+    row = BundleRow("folder", "model", "1", pairs, ("int8",), "MIT", num_bytes=1)
+    assert row.cells()[2] == (", ".join(pairs) if num_pairs <= MAX_PAIRS else f"{num_pairs} pairs")
 
 
 def test_an_unusable_bundle_is_reported_and_the_others_are_listed(

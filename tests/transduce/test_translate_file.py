@@ -66,6 +66,16 @@ def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: s
     assert out.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+def test_a_text_as_long_as_the_limit_is_translated(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "long.txt", tmp_path / "out"
+    path.write_text("x" * MAX_ITEM_CHARACTERS)
+    assert run(server, path, "-o", out) == 0
+    assert out.read_text() == "X" * MAX_ITEM_CHARACTERS
+    assert capsys.readouterr().err == ""
+
+
 def test_a_refused_request_ends_the_command(server: ScriptedServer, tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_bytes(b"One.\n\nTwo.\n")
@@ -330,7 +340,7 @@ def test_a_journal_that_the_other_run_removes_is_made_again(
         assert again.done == {0: "x"}
 
 
-@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOLCK])
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK])
 def test_a_journal_works_on_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
