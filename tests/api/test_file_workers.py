@@ -178,7 +178,7 @@ def test_a_worker_ends_when_its_caller_disconnects(echo_command: list[str]) -> N
 
 
 def test_a_drain_ends_a_worker_that_is_at_work(echo_command: list[str]) -> None:
-    with ServerProcess(echo_command, {"file_cpu_s": 600}) as server:
+    with ServerProcess(echo_command, {"file_cpu_s": 600, "drain_timeout_s": 1}) as server:
         port = server.ready().client().base_url.port
         with socket.create_connection(("127.0.0.1", port)) as caller:
             caller.sendall(upload("a.md", SLOW))
