@@ -12,7 +12,8 @@ from benchmarks.engine.jobs import Job, JobResult, PeerSettings
 from benchmarks.engine.worker import Worker
 
 # CTranslate2 chooses its backend from the environment at import, so each backend has its own process. With Intel's MKL
-# it packs the weights once. By default it uses MKL only on Intel's processors, and AVX2 even where there is AVX-512.
+# it packs the weights once. By default it uses MKL only on Intel's processors. CT2_FORCE_CPU_ISA names the instructions
+# of all code but the matrix products, by default AVX2 even where there is AVX-512.
 BACKENDS: dict[str, dict[str, str]] = {
     "CT2_USE_MKL=1": {"CT2_USE_MKL": "1"},
     "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
