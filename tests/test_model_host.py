@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import pytest
 from app.api.service import Service
 from app.errors import BundleError, ModelRefused, NotReady, WorkerEnded
 from app.model_host import ModelHost
-from app.model_starter import BundleLoader
+from app.model_starter import BundleLoader, ModelLoader
 from app.observability.metrics import Metrics
 from app.settings import Settings
 from app.startup import LoadedModel, LoadedModels
@@ -22,6 +24,25 @@ from app.text.tokenizer import Tokenizer
 from app.translator.text_threads import TextThreads
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
+
+
+@contextmanager
+def new_host(
+    loader: ModelLoader | None = None, on_death: Callable[[], None] = lambda: None
+) -> Iterator[tuple[ModelHost, Service]]:
+    """A host that has loaded nothing, and its service."""
+    with TextThreads(1) as text_threads:
+        service = Service(Metrics(), GlossaryStore(None))
+        yield (
+            ModelHost(
+                Settings(),
+                service,
+                text_threads=text_threads,
+                loader=loader or BundleLoader(),
+                on_death=on_death,
+            ),
+            service,
+        )
 
 
 @pytest.mark.parametrize("num_iterations", [1, 5])
@@ -33,11 +54,7 @@ def test_a_reload_under_way_is_refused_when_the_host_closes(num_iterations: int)
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        with TextThreads(1) as text_threads:
-            service = Service(Metrics(), GlossaryStore(None))
-            host = ModelHost(
-                Settings(), service, text_threads=text_threads, loader=BundleLoader(), on_death=lambda: None
-            )
+        with new_host() as (host, service):
             host._models = models
             host._source.load_one = load_forever  # type: ignore[method-assign, assignment]
             service.become_ready(models)
@@ -60,11 +77,7 @@ def test_a_reload_goes_on_if_the_administrator_disconnects(tmp_path: Path) -> No
     loader: Any = SimpleNamespace(load_all=lambda _settings: LoadedModels([model()]), load_one=model)
 
     async def scenario() -> None:
-        with TextThreads(1) as text_threads:
-            service = Service(Metrics(), GlossaryStore(None))
-            host = ModelHost(
-                Settings(), service, text_threads=text_threads, loader=loader, on_death=lambda: None
-            )
+        with new_host(loader) as (host, service):
             await host.open()
             (old,) = host.models
             service.become_ready(host.models)
@@ -99,11 +112,7 @@ def test_a_model_is_refused_unless_only_its_worker_has_ended(
         raise error
 
     async def scenario() -> None:
-        with TextThreads(1) as text_threads:
-            service = Service(Metrics(), GlossaryStore(None))
-            host = ModelHost(
-                Settings(), service, text_threads=text_threads, loader=BundleLoader(), on_death=lambda: None
-            )
+        with new_host() as (host, service):
             host._models = models
             host._source.load = host._source.load_one = fail  # type: ignore[method-assign, assignment]
             service.become_ready(models)
@@ -118,14 +127,6 @@ def test_a_model_is_refused_unless_only_its_worker_has_ended(
 def test_the_death_of_an_engine_during_the_first_load_is_reported() -> None:
     engine: Any = object()
     deaths: list[str] = []
-    with TextThreads(1) as text_threads:
-        service = Service(Metrics(), GlossaryStore(None))
-        host = ModelHost(
-            Settings(),
-            service,
-            text_threads=text_threads,
-            loader=BundleLoader(),
-            on_death=lambda: deaths.append("dead"),
-        )
+    with new_host(on_death=lambda: deaths.append("dead")) as (host, _):
         host._on_engine_death(engine)
     assert deaths == ["dead"]
