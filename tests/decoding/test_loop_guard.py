@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from app.decoding.loop_guard import guarded, is_looping, last_cycle, longest_cycle
+from app.decoding.loop_guard import (
+    MIN_CYCLE,
+    guarded,
+    is_looping,
+    last_cycle,
+    leaves_out_repetition,
+    longest_cycle,
+)
 from app.decoding.options import DecodingOptions, Sampling
 from app.decoding.search import guarded_search
 from tests.decoding.reference_search import NextScores, reference_search
@@ -50,6 +57,23 @@ def test_cycles(ids: list[int], last: int, longest: int) -> None:
 )
 def test_is_looping(ids: list[int], source: list[int], expected: bool) -> None:
     assert is_looping(ids, source) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "num_tokens", "expected"),
+    [
+        ([8] * MIN_CYCLE, MIN_CYCLE // 2 - 1, True),
+        ([8] * MIN_CYCLE, MIN_CYCLE // 2, False),  # half of the cycle
+        ([8] * (MIN_CYCLE - 1), 1, False),
+        ([*VARIED, *[8] * MIN_CYCLE], MIN_CYCLE // 2 - 1, True),
+        ([*VARIED, *[8] * MIN_CYCLE], MIN_CYCLE // 2, False),
+        ([*VARIED, *[8] * (MIN_CYCLE - 1)], 1, False),  # the source is long enough, and its cycle is not
+    ],
+)
+def test_a_target_leaves_out_a_long_cycle_if_it_is_shorter_than_half_of_it(
+    source: list[int], num_tokens: int, expected: bool
+) -> None:
+    assert leaves_out_repetition(source, VARIED[:num_tokens]) is expected
 
 
 @pytest.mark.parametrize(("ngram_size", "size"), [(0, 3), (2, 2), (3, 3), (20, 3)])

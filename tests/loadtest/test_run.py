@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import socket
@@ -17,6 +18,7 @@ import pytest
 import uvloop
 
 from tests.loadtest.steady_server import SteadyServer
+from tests.transduce.bad_server import bad_server
 from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import ParsedResponse
 from transduce.loadtest.percentiles import distribution, merged, percentile_of, rank_of
@@ -358,3 +360,19 @@ def test_cached_responses_are_counted_and_left_out_of_quality() -> None:
     assert compare(warm_up, expected) is None
     made = plan("http://127.0.0.1:1", 1.0, 1.0)
     assert make_result(made, RunRecord("now", samples, num_sent=2)).cached_share == 0.5
+
+
+def test_a_run_closes_its_connections_when_it_ends() -> None:
+    """The event loop still runs when the server sees the end of the connection."""
+
+    def answer_one(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        server.wait_until_closed(connection)
+
+    async def observed(url: str) -> RunRecord:
+        record = await observe(plan(url, 1.0, 1.0, load=ClosedLoop(1, 120.0, 1), warm_up_s=0.0))
+        assert await asyncio.to_thread(server.has_seen_end.wait, 10.0)
+        return record
+
+    with bad_server(answer_one) as server:
+        assert asyncio.run(observed(server.url)).num_connections == 1

@@ -150,6 +150,7 @@ def test_phone_numbers_addresses_and_identifiers_stay(text: str, source: str) ->
         ("10 000 €", "fr", "10,000 €"),
         ("10 000 personnes", "fr", "10,000 personnes"),
         ("environ 10 000,5", "fr", "environ 10,000.5"),
+        ("3 10 000,5 et +34 600 123,5", "fr", "3 10,000.5 et +34,600,123.5"),
         ("EUR 10 000", "fr", "EUR 10,000"),
         ("$ 10 000", "fr", "$ 10,000"),
         ("12 500 км", "ru", "12,500 км"),
@@ -213,6 +214,7 @@ def test_superfluous_spaces_are_removed(source: str, text: str, expected: str) -
 def test_a_placeholder_stays_before_the_closing_mark_unless_the_source_has_it_after() -> None:
     assert closing_marks_start("so it is.") == 8
     assert closing_marks_start("\u201eso it is!\u201c ") == 9
+    assert closing_marks_start("see {name}.") == 10
     assert clamp_to_clause("a X b.", "X", "x y.", 4) == 3
     assert clamp_to_clause("a b. X", "X", "x y.", 4) == 4
     assert without_strays("a X b.", ("X",), "x y. X") == "x y."

@@ -277,6 +277,20 @@ def test_a_link_with_a_url_as_text_is_unchanged() -> None:
     assert finished.text.startswith("<b>good</b> is ")
 
 
+def test_a_segment_fits_with_placeholders_for_its_terms_too() -> None:
+    """A placeholder counts as ten characters, so the sentence fits only with its terms as words."""
+
+    def fits(source: str) -> bool:
+        return len(source) + 9 * sum(ord(each) in PLACEHOLDER_CODE_POINTS for each in source) <= 50
+
+    text = "The old box is here, and the new box is there"
+    glossary = Glossary([Term("box", "Kiste")], "en")
+    parsed_text = parse_text(text, PLAIN._replace(glossary=glossary))
+    segments = parsed_text.segments(fits)
+    assert [segment.source for segment in segments] == ["The old box is here,", "and the new box is there"]
+    assert all(fits(parsed_text.with_term_placeholders(segment).source) for segment in segments)
+
+
 def test_terms_of_a_glossary_stand_in_the_translation() -> None:
     glossary = Glossary([Term("mail box", "Briefkasten"), Term("R&D", "F&E")], "en")
     options = ParseOptions("en", "de", TextFormat.HTML, glossary=glossary)

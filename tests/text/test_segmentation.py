@@ -171,6 +171,16 @@ def test_list_marks_and_line_breaks_are_unchanged(
     assert joined == "\r\n".join("".join(list_marks) + "x" * bool(rest) for list_marks, rest in lines)
 
 
+def test_characters_that_do_not_fit_are_parts_of_their_own() -> None:
+    refused = iter(["abc", "bc"])
+
+    def fits(part: str) -> bool:
+        assert part == next(refused), "a single character is not asked about"
+        return False
+
+    assert list(fitting_spans("abc", Span(0, 3), fits)) == [Span(0, 1), Span(1, 2), Span(2, 3)]
+
+
 def test_pieces_of_an_over_long_sentence_are_flagged_as_parts() -> None:
     text = "one, two, three four"
     (whole,) = fitting_pieces(text, Span(0, 20), lambda part: len(part) <= 20)

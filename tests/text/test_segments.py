@@ -135,6 +135,14 @@ def test_the_parts_around_placeholders_are_joined() -> None:
     assert repair(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 
 
+@pytest.mark.parametrize(("kept", "expected"), [((False, False), False), ((False, True), True)])
+def test_joined_parts_keep_the_source_if_one_of_them_does(kept: tuple[bool, ...], expected: bool) -> None:
+    whole = segment(f"Dear {A} come")
+    parts = spans_between_placeholders(whole, SegmentTranslation("Komm"))
+    translations = [SegmentTranslation("so", keeps_source=each) for each in kept]
+    assert join_parts(whole, parts, translations).keeps_source is expected
+
+
 def test_parts_that_nothing_separates_get_a_space() -> None:
     whole = segment("\u4ed6\u6765\uff0c\u5979\u8d70\u3002")
     translations = [

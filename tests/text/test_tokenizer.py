@@ -110,3 +110,11 @@ def test_a_normalisation_that_adds_placeholder_symbols_is_an_error(tmp_path: Pat
         TokenizerError, match=r"other\.spm: the normalisation adds or removes placeholder symbols"
     ):
         Tokenizer(path)
+
+
+def test_a_sentence_has_at_most_as_many_verbatim_spans_as_there_are_symbols(tokenizer: Tokenizer) -> None:
+    spans = tuple(chr(0x4E00 + index) for index in range(len(PLACEHOLDER_SYMBOLS)))
+    text = " and ".join(spans)
+    assert tokenizer.encode(text).verbatim_spans == spans
+    with pytest.raises(TokenizerError, match=f"more than {len(spans)} runs of unknown characters"):
+        tokenizer.encode(f"{text} and \u4f60")

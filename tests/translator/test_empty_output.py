@@ -9,6 +9,7 @@ import pytest
 
 from app.decoding.option_changes import OptionChanges
 from app.decoding.options import FinishReason, Sampling
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.text.parsed_text import TextFormat
 from app.text.segments import is_wordless
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
@@ -37,6 +38,19 @@ def test_output_without_words_is_suppressed_and_decoded_again(tokenizer: Tokeniz
     assert script.sources == ["Garten", "Garten"]
     wordless = set(tokenizer.encode_target(nothing, PLACEHOLDER_SYMBOLS)[:-1])
     assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= wordless
+
+
+def test_a_retry_suppresses_no_more_subwords_than_the_engine_takes(tokenizer: Tokenizer) -> None:
+    """The output has two subwords. The request leaves room for one of them."""
+    output = tokenizer.encode_target(".")[:-1]
+    assert len(set(output)) == 2
+    phrase = " ".join("a" * (MAX_SUPPRESSED_TOKENS - 1))
+    answers = iter(["."])
+    script = ScriptedTranslator(tokenizer, lambda _: next(answers, "Anna"))
+    assert script("Garten", suppress=(phrase,)).text == "Anna"
+    first, second = (options.suppress_sequences for _, options in script.engine.submitted)
+    assert second == (*first, (min(output),))
+    assert sum(map(len, second)) == MAX_SUPPRESSED_TOKENS
 
 
 def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer) -> None:
@@ -143,6 +157,17 @@ def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Toke
     assert (
         sum(submitted.max_target_length for _, submitted in last) <= max(num_tokens + 50, 2 * num_tokens) + 64
     )
+
+
+def test_each_part_of_an_endless_sentence_may_have_twice_the_length_of_its_source(
+    tokenizer: Tokenizer,
+) -> None:
+    script = ScriptedTranslator(tokenizer, lambda source: f"{source}{NO_END}")
+    script("Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town")
+    parts = script.engine.submitted[1:]
+    assert len(parts) > 16, "parts are halved up to four times"
+    for source, options in parts:
+        assert options.max_target_length >= 2 * len(tokenizer.encode(source).ids)
 
 
 def test_a_shortened_repetition_is_reported(tokenizer: Tokenizer) -> None:

@@ -93,6 +93,21 @@ def test_a_retry_that_is_too_short_for_the_requested_lengths_is_left_out(
     assert translation.text.startswith("Anna draws")
 
 
+def test_all_hypotheses_are_kept_if_the_retry_with_terms_is_too_short_for_the_requested_lengths(
+    tokenizer: Tokenizer,
+) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna draws it.\nAnna sees it.")
+    source = "Anna sees the bakery near the old house."
+    shortest = len(tokenizer.encode(source).ids) - 3
+    options = OptionChanges.of(
+        beam_size=2, num_hypotheses=2, min_target_length=shortest, max_target_ratio=1.0
+    )
+    terms = (Term("bakery near the old house", "Laden"),)
+    translation = script(source, terms=terms, options=options, extra_target_length=None)
+    assert len(script.sources) == 1
+    assert translation.hypotheses == ("Anna draws it.", "Anna sees it.")
+
+
 def test_marks_in_numbers_follow_the_target_language(tokenizer: Tokenizer) -> None:
     echo = ScriptedTranslator(tokenizer, lambda source: source)
     assert echo("Anna has 1,200 cats of 3.5 kilos.").text == "Anna has 1.200 cats of 3,5 kilos."

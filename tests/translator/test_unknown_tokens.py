@@ -66,6 +66,17 @@ def test_a_token_too_many_is_dropped(tokenizer: Tokenizer, symbols: list[int]) -
     assert decoded.num_appended == 0
 
 
+def test_a_token_too_many_is_dropped_if_all_symbols_have_spans(
+    tokenizer: Tokenizer, symbols: list[int]
+) -> None:
+    source = encoded(tokenizer, len(symbols))
+    ids = matched(tokenizer, source, result((symbols[0],) * (len(symbols) + 1)))
+    assert ids == [*symbols, symbols[-1]]
+    assert "".join(tokenizer.decode(ids, source.verbatim_spans).text.split()) == "".join(
+        source.verbatim_spans
+    )
+
+
 def test_without_attention_the_spans_keep_the_order_of_the_source(
     tokenizer: Tokenizer, symbols: list[int]
 ) -> None:

@@ -200,3 +200,25 @@ def test_an_invalid_beam_is_an_error_and_the_next_step_is_right(
     assert match in str(caught.value.__cause__)
     assert beam.length == 1
     np.testing.assert_array_equal(runner.decode(plain).ids, expected)
+
+
+def test_the_beams_of_a_call_that_fails_before_it_begins_are_not_those_of_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object) -> None:
+        raise EngineFailure("no memory for the outputs")
+
+    runner = load_new(tmp_path, "int8", norm="pre")
+    runner.encode(sources(4), [0, 1, 2, 3])
+    plain = StepInput(np.full(4, 5, np.int32), np.zeros(4, np.int32), 3)
+    expected = runner.decode(plain).ids.copy()
+    history = [5, 5], [0, 0], [-1.0, -1.0]
+    beam = SharedBeam(
+        rows=[0, 1], start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, max_length=9
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("app.runtime.session.Session.run", fails)
+        with pytest.raises(EngineFailure, match="no memory for the outputs"):
+            runner.decode(replace(plain, beams=[beam]))
+    np.testing.assert_array_equal(runner.decode(plain).ids, expected)
+    assert beam.length == 1
