@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -10,7 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from app.api.http.auth import ApiKeys
+from app.api.http.middleware import Gate
+from app.errors import PayloadTooLarge
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HEADERS, ServerProcess
 
@@ -339,3 +345,34 @@ def test_a_body_of_brackets_is_refused_before_it_is_parsed(client: httpx.Client,
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413
     assert "the body has more than 125000 brackets [ and {, those in texts included" in answer.text
+
+
+def test_a_request_without_a_key_is_logged_without_a_caller(
+    server: ServerProcess, client: httpx.Client
+) -> None:
+    client.get("/v1/models", headers={"x-request-id": "nobody-1"})
+    while (line := server.wait_for("request"))["request_id"] != "nobody-1":
+        pass
+    assert "caller" not in line
+
+
+@pytest.mark.parametrize(
+    ("length", "is_refused"),
+    [(b"10", False), (b"", False), (b"11", True), (b"-1", True), (b"x", True), (b"9" * 5000, True)],
+)
+def test_a_length_is_checked_behind_any_server(length: bytes, is_refused: bool) -> None:
+    """The parser of `transduce serve` refuses a length that is no number. Other servers may pass it on."""
+    served: list[Scope] = []
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        served.append(scope)
+
+    async def unused(*_: Any) -> Any:
+        raise AssertionError
+
+    scope: Scope = {"type": "http", "method": "POST", "path": "/", "state": {"dialect": None}}
+    scope["headers"] = [(b"content-length", length)]
+    gate = Gate(app, keys=ApiKeys(()), max_body_bytes=10)
+    with pytest.raises(PayloadTooLarge) if is_refused else contextlib.nullcontext():
+        asyncio.run(gate(scope, unused, unused))
+    assert bool(served) != is_refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import socket
@@ -13,10 +14,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvloop
+from starlette.types import Receive, Scope, Send
 
+from app.api.http.closing import CONNECTION
 from app.api.http.server import CLOSE_TIMEOUT_S
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
+from tests.api.test_protocol import LENGTH, body, connected, start
 from tests.api.test_stopped_readers import SYSTEM_BYTES, unread_connection
 
 SHORT_S = 1.0
@@ -70,8 +75,8 @@ def answer_before_the_body(connection: socket.socket, begin: bytes, rest: bytes)
     connection.sendall(begin)
     answer = connection.recv(1)
     time.sleep(0.1)  # a server that closes the connection with the response has closed it now
-    for start in range(0, len(rest), PART_BYTES):
-        connection.sendall(rest[start : start + PART_BYTES])
+    for first in range(0, len(rest), PART_BYTES):
+        connection.sendall(rest[first : first + PART_BYTES])
         time.sleep(0.002)
     return answer + read_all(connection)
 
@@ -214,6 +219,43 @@ def test_a_request_that_arrives_with_the_rest_of_a_refused_one_has_a_time_limit(
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(len(b"HTTP/1.1 408 ")) == next_answer
         assert server.metric("transduce_http_request_read_timeouts_total") == 1
+
+
+@pytest.mark.parametrize(
+    ("framing", "rest"),
+    [
+        (b"content-length: 2\r\n\r\n", b"{}" + GET),
+        (b"transfer-encoding: chunked\r\n\r\n", b"no size\r\n"),
+    ],
+    ids=["next request", "bad chunk"],
+)
+def test_what_follows_the_last_response_is_dropped(
+    framing: bytes, rest: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither served nor refused, because the server has closed its side."""
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    async def exchange() -> None:
+        async with connected(app) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\n" + framing)
+            await asyncio.wait_for(reader.readuntil(b"hello"), HANG_TIMEOUT_S)
+            scopes[0]["extensions"][CONNECTION]["is_disconnected"].__self__.shutdown()
+            assert await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S) == b""
+            writer.write(rest)
+            async with asyncio.timeout(HANG_TIMEOUT_S):
+                connection = scopes[0]["extensions"][CONNECTION]
+                while not connection["is_disconnected"]():  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+
+    with caplog.at_level("DEBUG"):
+        uvloop.run(exchange())
+    assert len(scopes) == 1
+    assert [each for each in caplog.records if each.name in {"app.protocol", "asyncio"}] == []
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -113,7 +113,7 @@ def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx
     ("sent", "status"),
     [
         (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"431"),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 10_000 + b"\r\n", b"431"),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 3_000 + b"\r\n", b"431"),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"431"),
         (HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}", b"400"),
         (HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}", b"400"),

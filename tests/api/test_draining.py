@@ -107,6 +107,33 @@ def test_a_request_counts_as_being_answered_once_its_body_has_arrived() -> None:
     assert uvloop.run(ask()) == [False, False]
 
 
+def test_the_end_of_the_server_waits_for_the_body_of_a_refused_request() -> None:
+    """Else the client would lose the refusal, which it reads after it has sent the body."""
+    made: list[BoundedProtocol] = []
+
+    class Recorded(BoundedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            made.append(self)
+            super().connection_made(transport)
+
+    async def exchange() -> bytes:
+        table = ConnectionTable(8, 8, is_for_probes=True)
+        async with serving(None, table, Recorded) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+            received = await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+            made[0].shutdown()
+            assert not made[0].transport.is_closing()
+            writer.write(b"}")
+            async with asyncio.timeout(HANG_TIMEOUT_S):
+                while not made[0].transport.is_closing():  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+            writer.close()
+            return received
+
+    assert uvloop.run(exchange()).startswith(b"HTTP/1.1 404 ")
+
+
 def test_a_drain_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(ConnectionTable):
         def is_answering(self) -> bool:

@@ -156,7 +156,7 @@ def test_the_port_for_probes_serves_only_probes_and_is_never_full(
     port = small.probe_port  # type: ignore[attr-defined]
     open_unfinished(connect, HERE, MAX_PER_ADDRESS)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        for path in ("/livez", "/readyz", "/metrics", "/livez"):
+        for path in ("/livez", "/readyz", "/metrics", "/livez?from=proxy"):
             assert client.get(path).status_code == 200
         assert client.get("/v1/models").status_code == 404
         assert client.post("/v1/translate", json={"text": GOLDEN}).json()["error"]["code"] == "not_found"

@@ -6,11 +6,13 @@ import asyncio
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
+from app.api.http.closing import CONNECTION
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import ServerProcess
 from tests.api.test_connections import HEAD
@@ -120,3 +122,35 @@ def test_a_response_to_http_1_0_is_not_chunked() -> None:
     assert (b"content-length: 5" in head, content) == (True, b"hello")
     head = answer(app_that_sends(start(), *parts), OLD_GET.replace(b"GET", b"HEAD"))
     assert head.endswith(b"\r\n\r\n")
+
+
+def test_the_time_of_a_pipelined_body_begins_after_the_answer_to_the_request_before() -> None:
+    async def exchange() -> list[bool]:
+        connections: list[Any] = []
+        may_answer = asyncio.Event()
+        has_begun = [asyncio.Event(), asyncio.Event()]
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            connections.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+            has_begun[len(connections) - 1].set()
+            while (await receive())["more_body"]:
+                pass
+            await may_answer.wait()
+            await send(start(LENGTH))
+            await send(body(b"hello"))
+
+        has_timer = []
+        async with connected(app) as (reader, writer):
+            writer.write(GET + POST.removesuffix(b"}"))
+            await asyncio.wait_for(has_begun[0].wait(), HANG_TIMEOUT_S)
+            has_timer.append(connections[0]._read_timer is not None)
+            may_answer.set()
+            await asyncio.wait_for(has_begun[1].wait(), HANG_TIMEOUT_S)
+            has_timer.append(connections[0]._read_timer is not None)
+            writer.write(b"}")
+            await asyncio.wait_for(reader.readuntil(b"hello"), HANG_TIMEOUT_S)
+            await asyncio.wait_for(reader.readuntil(b"hello"), HANG_TIMEOUT_S)
+            has_timer.append(connections[0]._read_timer is not None)
+        return has_timer
+
+    assert uvloop.run(exchange()) == [False, True, False]

@@ -124,6 +124,23 @@ def test_responses_that_have_no_body_send_none() -> None:
     assert answer(app_that_sends(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
 
 
+def test_a_trailer_of_a_body_is_not_a_header() -> None:
+    """So a trailer changes neither the host nor the credentials of a request that is already served."""
+    names: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        names.extend(name for name, _ in scope["headers"])
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    reply = answer(app, head + b"1\r\nx\r\n0\r\nhost: y\r\nauthorization: Bearer z\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert names == [b"host", b"connection", b"transfer-encoding"]
+
+
 def test_a_failure_between_head_and_body_closes_the_connection() -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(start(LENGTH))

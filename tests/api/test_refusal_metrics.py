@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
+from app.api.http.connections import ConnectionTable
 from tests.api.server_process import ServerProcess
 from tests.api.test_connections import receive_until
+from tests.api.test_draining import serving
 
 LARGE_HEADER = b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"
 
@@ -64,3 +68,24 @@ def test_before_routing_only_the_path_of_a_probe_has_its_own_label(
     sent = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n"
     assert status_of(server, sent.encode()) == 413
     assert server.metric(name) == before + 1
+
+
+@pytest.mark.parametrize(("max_connections", "level"), [(8, "INFO"), (0, "DEBUG")])
+def test_only_refusals_for_lack_of_room_are_debug_lines(
+    max_connections: int, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full server refuses many connections, and each line takes time."""
+
+    async def refuse() -> None:
+        table = ConnectionTable(max_connections, max_connections, num_reserved=0)
+        async with serving(None, table) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"no HTTP\r\n\r\n")
+            await reader.read(1)
+            writer.close()
+
+    with caplog.at_level("DEBUG", "app.protocol"):
+        uvloop.run(refuse())
+    assert [
+        (each.levelname, each.getMessage()) for each in caplog.records if each.name == "app.protocol"
+    ] == [(level, "refused_by_protocol")]

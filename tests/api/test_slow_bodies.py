@@ -7,11 +7,12 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.closing import CONNECTION
@@ -20,6 +21,7 @@ from app.api.http.middleware import RequestScope
 from app.observability.metrics import Metrics
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import ServerProcess
+from tests.api.test_protocol import HANG_TIMEOUT_S, LENGTH, body, connected, start
 
 LIMIT_S = 0.5
 JSON = b"content-type: application/json\r\n"
@@ -137,6 +139,60 @@ def test_the_last_part_of_a_body_is_never_late() -> None:
     answered = RequestScope(app, metrics=Metrics(), dialects=Dialects())(scope, receive, send)
     asyncio.run(answered)
     assert sent[0]["status"] == 200
+
+
+def late_request(app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> tuple[bytes, bool, float]:
+    """The answer to a request whose body is late, and whether the connection then has a time limit.
+
+    The third result is the number of timeouts that are counted when this limit has passed, too.
+    """
+    found: list[Any] = []
+    has_begun = asyncio.Event()
+
+    async def recorder(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+        has_begun.set()
+        await app(scope, receive, send)
+
+    async def exchange() -> tuple[bytes, bool, float]:
+        async with connected(recorder) as (reader, writer):
+            writer.write(begin(b"/", JSON, b""))
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
+            found[0]._on_read_timeout()
+            received = await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+            has_limit = found[0]._read_timer is not None
+            if has_limit:
+                found[0]._on_read_timeout()
+            return received, has_limit, found[0]._metrics.read_timeouts._value.get()
+
+    return uvloop.run(exchange())
+
+
+def test_a_client_that_sends_nothing_after_its_408_has_a_time_limit() -> None:
+    """Otherwise its connection would stay open for ever."""
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(start(LENGTH, status=408))
+        await send(body(b"hello"))
+
+    received, has_limit, num_timeouts = late_request(app)
+    assert received.endswith(b"hello")
+    assert has_limit
+    assert num_timeouts == 1, "a request is counted once"
+
+
+def test_a_request_with_a_late_body_is_cut_off_if_its_response_has_begun() -> None:
+    """The status has been sent, so it cannot become 408."""
+    types: list[str] = []
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send(start())
+        await send(body(b"he", more=True))
+        types.append((await receive())["type"])
+
+    late_request(app)
+    assert types == ["http.disconnect"]
 
 
 def test_with_tls_a_request_whose_body_is_late_gets_408(echo_command: list[str], tmp_path: Path) -> None:

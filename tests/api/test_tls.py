@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +24,7 @@ from app.errors import SettingsError
 from app.secret_settings import read_tls
 from app.settings import load_settings
 from tests.api.certificates import make_certificate, trusting
-from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 
 TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}
 
@@ -95,6 +98,18 @@ def test_only_tls_1_2_and_later_is_spoken(server: ServerProcess, pair: tuple[Pat
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     with server.connect() as connection, pytest.raises(ssl.SSLError):
         old.wrap_socket(connection, server_hostname="127.0.0.1")
+
+
+def test_a_client_that_offers_several_protocols_gets_http_1_1(
+    server: ServerProcess, pair: tuple[Path, Path]
+) -> None:
+    context = trusting(pair[0])
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        server.connect() as connection,
+        context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
+    ):
+        assert secured.selected_alpn_protocol() == "http/1.1"
 
 
 def test_a_client_that_does_not_shake_hands_is_disconnected(server: ServerProcess) -> None:
@@ -172,7 +187,7 @@ def test_a_certificate_needs_its_key(pair: tuple[Path, Path], folder: Path) -> N
             read_tls(load_settings(settings))
     other = make_certificate(folder, "other")
     for certificate, key, reason in (
-        (pair[0], other[1], "KEY_VALUES_MISMATCH"),
+        (pair[0], other[1], "cannot be used: KEY_VALUES_MISMATCH$"),
         (pair[1], pair[1], "NO_START_LINE|PEM lib"),
         (folder / "missing", pair[1], "No such file"),
         (folder, pair[1], "directory|SSLError|PEM lib|PEM_LIB|SYSTEM_LIB|system lib"),
@@ -184,13 +199,46 @@ def test_a_certificate_needs_its_key(pair: tuple[Path, Path], folder: Path) -> N
     assert isinstance(read_tls(load_settings({"tls_certificate": pair[0], "tls_key": pair[1]})), Tls)
 
 
-def test_a_key_with_a_password_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    """The start does not wait for the password on the terminal."""
-    locked = tmp_path / "locked.key"
+def with_password(key: Path, folder: Path) -> Path:
+    """A copy of a key, encrypted with the password `secret`."""
+    locked = folder / "locked.key"
     subprocess.run(
-        ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", str(pair[1]), "-out", str(locked)],
+        ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", str(key), "-out", str(locked)],
         check=True,
         capture_output=True,
     )
+    return locked
+
+
+def test_a_key_with_a_password_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """The start does not wait for the password on the terminal."""
+    locked = with_password(pair[1], tmp_path)
     with pytest.raises(SettingsError, match="the files cannot be used"):
         read_tls(load_settings({"tls_certificate": pair[0], "tls_key": locked}))
+
+
+def test_the_password_of_a_key_is_not_asked_for_on_the_terminal(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    locked = with_password(pair[1], tmp_path)
+    code = """
+import fcntl, sys, termios
+from app.api.http.tls import Tls
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # OpenSSL asks on the terminal that controls the process
+Tls(*sys.argv[1:])
+"""
+    keyboard, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(pair[0]), str(locked)],
+        cwd=ROOT,
+        start_new_session=True,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+    )
+    os.close(terminal)
+    with process, os.fdopen(keyboard, "wb", buffering=0) as keys:
+        keys.write(b"secret\n")  # a process that asks for the password gets it
+        _, errors = process.communicate(timeout=HANG_TIMEOUT_S)
+    assert process.returncode == 1
+    assert b"ssl.SSLError" in errors

@@ -139,7 +139,7 @@ class BoundedProtocol(ClosingProtocol):
         if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
-        if self._read_timer is None and self._needs_read_timer() and not self.transport.is_closing():
+        if self._read_timer is None and self._needs_read_timer():
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:

@@ -32,8 +32,7 @@ class Tls:
 
     def _select(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Use the newest certificate in this handshake. OpenSSL calls this for clients without a server name, too."""
-        if self._newest is not self.context:
-            connection.context = self._newest
+        connection.context = self._newest
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

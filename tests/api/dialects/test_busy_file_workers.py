@@ -138,6 +138,16 @@ def test_a_file_that_waits_for_a_worker_counts_towards_max_files(
         wait_until(lambda: [status(http, handle) for handle in handles] == ["done"] * len(handles))
 
 
+def test_a_file_that_waits_for_a_worker_has_no_result_yet(
+    server: ServerProcess, busy: list[psutil.Process]
+) -> None:
+    with client_of(server, "free") as http:
+        handle = queued(http, "a.txt", WORDS)
+        path = f"/v2/document/{handle['document_id']}/result"
+        answer = http.post(path, json={"document_key": handle["document_key"]})
+    assert (answer.status_code, answer.json()) == (503, {"message": "the document is not translated yet"})
+
+
 def test_the_end_of_the_server_ends_file_workers(server: ServerProcess, busy: list[psutil.Process]) -> None:
     with client_of(server, "free") as http:
         queued(http, "a.txt", WORDS)
