@@ -77,6 +77,12 @@ class ServerProcess:
             if line["event"] == event:
                 return line
 
+    def wait_for_request(self, request_id: str) -> dict[str, Any]:
+        """Wait for the log line of a request. Returns the line; skips all lines before it."""
+        while (line := self.wait_for("request"))["request_id"] != request_id:
+            pass
+        return line
+
     def listening(self) -> Self:
         """Wait until it listens."""
         self.port = int(self.wait_for("listening")["port"])

@@ -123,8 +123,7 @@ def test_a_key_of_the_file_works(client: httpx.Client) -> None:
 
 def test_no_log_line_holds_a_key(guarded: ServerProcess, client: httpx.Client) -> None:
     client.get("/v1/models", headers={"authorization": f"Bearer {KEY}", "x-request-id": "logged"})
-    while guarded.wait_for("request")["request_id"] != "logged":
-        pass
+    guarded.wait_for_request("logged")
     text = "".join(guarded.log)
     assert KEY not in text
     assert sha256(KEY) not in text

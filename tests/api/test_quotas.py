@@ -297,8 +297,7 @@ def test_the_log_and_the_metrics_have_only_the_names_of_keys(limited: ServerProc
     for name in names:
         with client_of(limited, name) as client:
             answer = client.post("/v1/translate", json=BODY, headers={"x-request-id": f"logged-{name}"})
-        while (line := limited.wait_for("request"))["request_id"] != f"logged-{name}":
-            pass
+        line = limited.wait_for_request(f"logged-{name}")
         assert (answer.status_code == 403) == (name == "unknown")
         assert line.get("caller") == (None if name == "unknown" else name)
     with client_of(limited, "free") as client:

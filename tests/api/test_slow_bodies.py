@@ -96,9 +96,7 @@ def test_the_error_of_a_late_body_has_its_code_and_the_requests_id(server: Serve
         connection.sendall(begin(b"/v1/translate", JSON + b"x-request-id: slow-1\r\n", b"{"))
         _, body = read_answer(connection)
     assert body == {"error": {"code": "request_timeout", "message": MESSAGE, "request_id": "slow-1"}}
-    line = server.wait_for("request")
-    while line["request_id"] != "slow-1":
-        line = server.wait_for("request")
+    line = server.wait_for_request("slow-1")
     assert (line["status"], line["route"]) == (408, "/v1/translate")
 
 

@@ -31,8 +31,7 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
 def wait_for_log(server: ServerProcess, client: httpx.Client) -> None:
     """Wait until the log has the lines of all earlier requests of this client."""
     client.get("/v1/models", headers={"x-request-id": "logged"})
-    while server.wait_for("request")["request_id"] != "logged":
-        pass
+    server.wait_for_request("logged")
 
 
 def test_golden_sentences_over_http(

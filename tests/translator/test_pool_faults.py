@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from app.errors import BundleError
-from app.translator import ModelPool, Translator
+from app.translator import ModelPool, PooledModel, Translator
 from tests.translator.test_model_pool import Loads, let_tasks_run, run
 
 
@@ -27,13 +27,19 @@ def test_an_unload_that_fails_frees_the_memory() -> None:
     run(1, test)
 
 
+async def load_in_vain(loads: Loads) -> PooledModel:
+    """A model whose load has failed, and whose next load succeeds."""
+    model = loads.model("a")
+    loads.broken.add("a")
+    with pytest.raises(BundleError):
+        await loads.pool.load(model)
+    loads.broken.clear()
+    return model
+
+
 def test_a_successful_load_ends_the_pause_after_a_failed_one() -> None:
     async def test(loads: Loads) -> None:
-        model = loads.model("a")
-        loads.broken.add("a")
-        with pytest.raises(BundleError):
-            await loads.pool.load(model)
-        loads.broken.clear()
+        model = await load_in_vain(loads)
         await loads.pool.load(model)
         await loads.pool.unload(model)
         await loads.use(model)
@@ -43,11 +49,7 @@ def test_a_successful_load_ends_the_pause_after_a_failed_one() -> None:
 
 def test_a_request_in_the_pause_after_a_failed_load_joins_a_load_that_has_begun() -> None:
     async def test(loads: Loads) -> None:
-        model = loads.model("a")
-        loads.broken.add("a")
-        with pytest.raises(BundleError):
-            await loads.pool.load(model)
-        loads.broken.clear()
+        model = await load_in_vain(loads)
         loads.may_load.clear()
         load = asyncio.create_task(loads.pool.load(model))
         await let_tasks_run()
