@@ -33,6 +33,7 @@ class ComparisonOptions:
     """How much to measure.
 
     A case has num_rounds rounds. But after its first two, no other one begins if case_budget_s seconds have passed.
+    is_avx2: whether both engines use no instructions beyond AVX2.
     """
 
     num_threads: int
@@ -40,6 +41,7 @@ class ComparisonOptions:
     num_rounds: int
     case_budget_s: float
     is_quick: bool
+    is_avx2: bool = False
 
 
 def compare(
@@ -52,6 +54,7 @@ def compare(
         QUANTIZATION[prepared.precision],
         num_threads=options.num_threads,
         is_quick=options.is_quick,
+        is_avx2=options.is_avx2,
     )
     layouts = Layouts(arguments_of(prepared, options))
     rows = []
@@ -84,8 +87,9 @@ def compare(
                 "calls_s": sum(done.times_s),
                 "num_calls": len(done.times_s),
                 "spent": asdict(done.spent),
-                "floor": asdict(floor_of(manifest, prepared.precision, machine, job, done)),
             }
+            if machine.products_per_s:
+                row["floor"] = asdict(floor_of(manifest, prepared.precision, machine, job, done))
             rows.append(row)
             print_progress(line_of(row))
     finally:
@@ -101,6 +105,7 @@ def arguments_of(prepared: ModelPair, options: ComparisonOptions) -> dict[str, A
         "precision": prepared.precision,
         "num_rows": options.num_rows,
         "num_threads": options.num_threads,
+        "kernels": "avx2" if options.is_avx2 else "auto",
     }
 
 

@@ -59,13 +59,15 @@ class Floor:
     seconds: float
 
 
-def measure_machine(num_threads: int, sizes_mib: tuple[int, ...], *, is_quick: bool) -> Machine:
-    """Measure the machine in a few seconds. sizes_mib: buffer sizes in MiB."""
+def measure_machine(
+    num_threads: int, sizes_mib: tuple[int, ...], *, precisions: tuple[Precision, ...], is_quick: bool
+) -> Machine:
+    """Measure the machine in a few seconds. sizes_mib: buffer sizes in MiB. precisions: those of `products_per_s`."""
     measuring_s = QUICK_MEASURING_S if is_quick else MEASURING_S
     return Machine(
         num_threads,
         {str(size): _bytes_per_s(size * 2**20, num_threads, measuring_s) for size in sizes_mib},
-        {precision: _products_per_s(precision, num_threads, measuring_s) for precision in ("int8", "fp32")},
+        {precision: _products_per_s(precision, num_threads, measuring_s) for precision in precisions},
     )
 
 

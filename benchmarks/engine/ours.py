@@ -18,7 +18,7 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 from app.engine.worker import Worker as EngineWorker
-from app.graphs import Precision
+from app.graphs import KernelChoice, Precision
 from app.runtime import native
 from app.runtime.bundle_limits import limits_of
 from app.runtime.interface import Runner
@@ -75,9 +75,16 @@ class TransduceSide:
     """One engine with one variant of a model, on its own event loop."""
 
     def __init__(
-        self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_workers: int = 1
+        self,
+        bundle: str,
+        precision: Precision,
+        num_rows: int,
+        num_threads: int,
+        *,
+        num_workers: int = 1,
+        kernels: KernelChoice = "auto",
     ) -> None:
-        """num_workers: the number of workers that share the threads.
+        """num_workers: the number of workers that share the threads. kernels: as TRANSDUCE_KERNELS.
 
         A single worker is a thread of this process. Several workers are processes, and their counters are not read.
         """
@@ -87,9 +94,11 @@ class TransduceSide:
         workers: Sequence[EngineWorker]
         if num_workers > 1:
             self._is_native = False
-            workers = processes_of(bundle, precision, num_rows, num_threads, num_workers)
+            workers = processes_of(
+                bundle, precision, num_rows, num_threads, num_workers=num_workers, kernels=kernels
+            )
         else:
-            runner = runner_of(bundle, precision, num_rows, num_threads)
+            runner = runner_of(bundle, precision, num_rows, num_threads, kernels)
             self._is_native = isinstance(runner, NativeRunner)
             workers = [ThreadWorker(runner)]
         self._steps: list[StepStats] = []
@@ -182,7 +191,9 @@ class TransduceSide:
         return self._asyncio.run(submit_at_arrivals(translate, arrivals.gaps_s, limit_s=arrivals.limit_s))
 
 
-def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int) -> Runner:
+def runner_of(
+    bundle: str, precision: Precision, num_rows: int, num_threads: int, kernels: KernelChoice
+) -> Runner:
     """Load a bundle's variant, and its shortlist if it has one, into this process."""
     manifest = manifest_of(bundle)
     config = RunnerConfig(
@@ -191,11 +202,17 @@ def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int
         limits_of(manifest, num_rows),
         has_shortlist=manifest.shortlist is not None,
     )
-    return load_variant(Path(bundle), config, device="cpu", kernels="auto", num_threads=num_threads)
+    return load_variant(Path(bundle), config, device="cpu", kernels=kernels, num_threads=num_threads)
 
 
 def processes_of(
-    bundle: str, precision: Precision, num_rows: int, num_threads: int, num_workers: int
+    bundle: str,
+    precision: Precision,
+    num_rows: int,
+    num_threads: int,
+    *,
+    num_workers: int,
+    kernels: KernelChoice,
 ) -> list[WorkerProxy]:
     """Start worker processes as the server does, and load the model in each."""
     manifest = manifest_of(bundle)
@@ -205,7 +222,7 @@ def processes_of(
         variant=manifest.variants[precision],
         limits=limits_of(manifest, num_rows),
         device="cpu",
-        kernels="auto",
+        kernels=kernels,
         num_threads=num_threads,
         num_workers=num_workers,
         log_level="warning",

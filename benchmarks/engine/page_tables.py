@@ -29,7 +29,7 @@ def measured_on(result: dict[str, Any]) -> str:
         f"Each side: {options['num_threads']} threads. Transduce: {options['num_rows']} cache rows.",
         packing(result),
         f"Backends of CTranslate2 that were tried: {tried_backends(result)}.",
-        f"Multiply-adds of ONNX Runtime's own matrix product, 10^9 a second: {rates}.",
+        *([f"Multiply-adds of ONNX Runtime's own matrix product, 10^9 a second: {rates}."] if rates else []),
         f"Repeated reads of an array, GB/s by its size: {reads}.",
         f"Versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}.",
         f"Command: `{result['command']}`.",

@@ -127,6 +127,7 @@ def search_rates(
         QUANTIZATION[prepared.precision],
         num_threads=options.num_threads,
         is_quick=options.is_quick,
+        is_avx2=options.is_avx2,
     )
     results = []
     try:

@@ -54,6 +54,7 @@ def measured_on(result: dict[str, Any]) -> str:
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     rates = ", ".join(f"{name} {rate / 1e9:.0f} G/s" for name, rate in measured["products_per_s"].items())
+    products = f"Multiply-adds of ONNX Runtime's own matrix product: {rates}. " if rates else ""
     reads = ", ".join(f"{size} MiB {rate / 1e9:.0f} GB/s" for size, rate in measured["bytes_per_s"].items())
     return (
         f"{machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux "
@@ -62,7 +63,7 @@ def measured_on(result: dict[str, Any]) -> str:
         f"each engine, {options['num_rows']} cache rows.\n\n"
         f"{packing(result)} The run tried its backends {tried_backends(result)}. For each case, its backend, "
         f"threads and batch sizes are the fastest of those tried.\n\n"
-        f"Multiply-adds of ONNX Runtime's own matrix product: {rates}. Repeated reads of an array: {reads}."
+        f"{products}Repeated reads of an array: {reads}."
     )
 
 
@@ -167,12 +168,14 @@ def where_table(rows: Sequence[dict[str, Any]]) -> str:
     )  # fmt: skip
     lines = []
     for row in rows:
-        where, floor_ms = row["where"], row["floor"]["seconds"] * 1e3 / row["num_groups"]
+        where, floor_ms = row["where"], 0.0
+        if "floor" in row:
+            floor_ms = row["floor"]["seconds"] * 1e3 / row["num_groups"]
         lines.append((
             *name_of(row),
             f"{row['alone_ms']:.1f}",
-            f"{floor_ms:.1f}",
-            f"{floor_ms / row['alone_ms']:.0%}",
+            f"{floor_ms:.1f}" if floor_ms else "",
+            f"{floor_ms / row['alone_ms']:.0%}" if floor_ms else "",
             f"{where['step_ms']:.2f}",
             f"{where['step_python_share']:.1%}",
             f"{where['python_share']:.1%}",

@@ -10,10 +10,13 @@ import pytest
 
 from benchmarks.engine import __main__ as command
 from benchmarks.engine import page_tables, report
+from benchmarks.engine.cases import synthetic_cases
+from benchmarks.engine.compare import ComparisonOptions, arguments_of
 from benchmarks.engine.goals import LEAST_TRIAL_S, goal_lines
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.rates import choose_peer
-from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, PeerPool, backends_of
+from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, ONLY_AVX2, PeerPool, backends_of
+from benchmarks.engine.weights import ModelPair
 
 # CTranslate2's fastest settings for the corpus, that is for all sentences in one call.
 OF_CORPUS = PeerSettings(1, 2, 64, "tokens")
@@ -90,6 +93,34 @@ def result_of(vendor: str, *backends: str, **arrivals: float) -> dict[str, Any]:
                    "peer_choice": f"{backends[0]}: 1 x 2"}],
         "arrivals": [arrived],
     }  # fmt: skip
+
+
+def test_with_the_option_avx2_both_engines_use_nothing_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CTranslate2 is not tried with AVX-512, and its libraries are told the limit by name."""
+    started: list[tuple[str, dict[str, str]]] = []
+
+    class Recorder:
+        def __init__(self, kind: str, arguments: object, environment: dict[str, str]) -> None:
+            started.append((kind, environment))
+
+    monkeypatch.setattr("benchmarks.engine.search.Worker", Recorder)
+    pool = PeerPool("model", "int8", num_threads=2, is_quick=False, is_avx2=True)
+    for choice in pool._choices(synthetic_cases(100, sizes=(1,))[0]):
+        pool.worker(choice.backend)
+    assert [environment.pop("CT2_USE_MKL") for _, environment in started] == ["1", "0"]
+    assert all(environment == ONLY_AVX2 for _, environment in started)
+    pair = ModelPair("m", "int8", Path("ours"), Path("peer"))
+    options = ComparisonOptions(2, 128, num_rounds=1, case_budget_s=0.0, is_quick=False, is_avx2=True)
+    assert arguments_of(pair, options)["kernels"] == "avx2"
+
+
+def test_a_result_without_a_rate_of_products_has_no_lower_bounds() -> None:
+    row = {
+        "model": "m", "precision": "int8", "case": "c", "num_sentences": 1, "num_groups": 1, "beam_size": 1,
+        "alone_ms": 2.0, "where": {"step_ms": 1.0, "step_python_share": 0.1, "python_share": 0.1, "idle_share": 0.0},
+    }  # fmt: skip
+    assert "| 2.0 |  |  | 1.00 |" in report.where_table([row])
+    assert "| 2.0 | 1.0 | 50% | 1.00 |" in report.where_table([row | {"floor": {"seconds": 0.001}}])
 
 
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"

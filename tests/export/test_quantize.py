@@ -28,6 +28,20 @@ def test_each_value_is_within_half_a_step_of_its_row(
 
 
 @given(tables)
+def test_pairs_of_columns_have_the_largest_scale_at_which_their_sums_fit(
+    table: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+) -> None:
+    """A sum of two rounded weights may be 1 larger than LARGEST. A single last column is no pair."""
+    quantized, scales = quantize_rows(table)
+    even = table.shape[1] // 2 * 2
+    sums = quantized[:, :even:2].astype(int) + quantized[:, 1:even:2]
+    assert np.abs(sums).max(initial=0) <= LARGEST + 1
+    used = np.abs(table[:, :even:2].astype(np.float64) + table[:, 1:even:2]).max(axis=1, initial=0)
+    used = np.maximum(used, np.abs(table).max(axis=1)) / LARGEST
+    np.testing.assert_allclose(scales[used > 0], used[used > 0], rtol=1e-5)
+
+
+@given(tables)
 def test_columns_are_rows_of_the_transpose(table: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> None:
     quantized, scales = quantize_columns(table)
     rows, row_scales = quantize_rows(table.T.copy())

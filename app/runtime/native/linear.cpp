@@ -1,5 +1,6 @@
 #include "linear.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -27,17 +28,28 @@ constexpr bool HAS_WHOLE_PANELS = VECTORS_AT_ONCE == VECTORS;
 // Bytes of packed weights that a tile reads in a step.
 constexpr size_t TILE_BYTES = VECTORS_AT_ONCE * LINE;
 
-// A step multiplies four inputs, INT8_DEPTH at once.
+// Returns SMALL_PAIRS if all pairs of packed weights are small, else `any`.
+Pairs pairs_of(const int8_t* weights, size_t count) {
+    if (!HAS_PAIR_PRODUCTS) return Pairs::any;
+    int largest = 0;
+    for (size_t i = 0; i < count; i += 2) largest = std::max(largest, std::abs(weights[i] + weights[i + 1]));
+    return largest <= MAX_SMALL_PAIR ? SMALL_PAIRS : Pairs::any;
+}
+
+// A step multiplies four inputs.
+template <Pairs PAIRS>
 struct Int8 {
     using Input = Quantized;
     using Sum = Integers;
     using Weights = QuantizedWeights;
-    static constexpr int DEPTH = 4, PART = INT8_DEPTH;
+    static constexpr int DEPTH = INT8_DEPTH;
     static constexpr bool IS_GROUPED = true;
     static Sum start(const int32_t* from) { return load16(from); }
     static Weights weights(const char* from) { return load_weights16(reinterpret_cast<const int8_t*>(from)); }
     static auto spread(const Input* from) { return spread16(from); }
-    static Sum add(Sum sum, QuantizedInputs input, Weights weights) { return add_products16(sum, input, weights); }
+    static Sum add(Sum sum, QuantizedInputs input, Weights weights) {
+        return add_products16<PAIRS>(sum, input, weights);
+    }
     static void put(int32_t* to, Sum sum) { store16(to, sum); }
 };
 
@@ -45,7 +57,7 @@ struct Float {
     using Input = float;
     using Sum = Floats;
     using Weights = Floats;
-    static constexpr int DEPTH = 1, PART = 1;
+    static constexpr int DEPTH = 1;
     // Groups have one step if tiles have whole panels. This is a constant, so that the compiler removes the loop over
     // the steps of a group.
     static constexpr bool IS_GROUPED = !HAS_WHOLE_PANELS;
@@ -74,7 +86,7 @@ struct InitialSums {
 template <class Kind, int R, int L>
 void tile(const void* values, size_t stride, const PanelSteps& panel, const TilePrefetch& prefetch,
           const InitialSums& initial_sums, int32_t* to) {
-    constexpr int V = VECTORS_AT_ONCE, PARTS = Kind::DEPTH / Kind::PART, LINES = std::min(L, V);
+    constexpr int V = VECTORS_AT_ONCE, LINES = std::min(L, V);
     constexpr bool IS_SINGLE_PASS = L == VECTORS;
     const int group = Kind::IS_GROUPED ? panel.group : 1;
     // Bytes from vector to vector of a step, and from the end of a group's first vector to the next group.
@@ -95,24 +107,19 @@ void tile(const void* values, size_t stride, const PanelSteps& panel, const Tile
         }
         for (int step = 0; step < panel.steps; weights += group_gap) {
             for (int group_end = step + group; step < group_end; ++step) {
+                typename Kind::Weights w[V];
 #pragma GCC unroll 4
-                for (int part = 0; part < PARTS; ++part) {
-                    typename Kind::Weights w[V];
+                for (int v = 0; v < V; ++v) w[v] = Kind::weights(weights + v * vector_stride);
+                if (IS_SINGLE_PASS && step == turn) ahead = prefetch.next;
 #pragma GCC unroll 4
-                    for (int v = 0; v < V; ++v) w[v] = Kind::weights(weights + v * vector_stride + part * LINE / PARTS);
-                    if (IS_SINGLE_PASS && part == 0 && step == turn) ahead = prefetch.next;
-                    if (part == 0) {
-#pragma GCC unroll 4
-                        for (int l = 0; l < LINES; ++l)
-                            IS_SINGLE_PASS ? prefetch_l1(ahead + l * LINE) : prefetch_l2(ahead + l * LINE);
-                    }
+                for (int l = 0; l < LINES; ++l)
+                    IS_SINGLE_PASS ? prefetch_l1(ahead + l * LINE) : prefetch_l2(ahead + l * LINE);
 #pragma GCC unroll 6
-                    for (int r = 0; r < R; ++r) {
-                        auto input = Kind::spread(x + r * stride + part * Kind::PART);
+                for (int r = 0; r < R; ++r) {
+                    auto input = Kind::spread(x + r * stride);
 #pragma GCC unroll 4
-                        for (int v = 0; v < V; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
-                        end_row();
-                    }
+                    for (int v = 0; v < V; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+                    end_row();
                 }
                 weights += LINE;
                 ahead += prefetch_stride;
@@ -142,28 +149,28 @@ Tile tile_of(int rows, int lines) {
 
 }  // namespace
 
-// Packed order, from the outermost: panels, groups of steps, the four vectors of a panel, steps of a group, parts of a
-// step, 16 columns, the weights of a part.
+// Packed order, from the outermost: panels, groups of steps, the four vectors of a panel, steps of a group, 16
+// columns, the weights of a step.
 template <class Weight>
 void Linear::pack(const LinearSource& source) {
-    using Kind = std::conditional_t<sizeof(Weight) == 1, Int8, Float>;
-    constexpr int depth = Kind::DEPTH, part = Kind::PART;
+    constexpr bool is_int8 = sizeof(Weight) == 1;
+    constexpr int depth = is_int8 ? INT8_DEPTH : 1;
     auto weights = static_cast<const Weight*>(source.weights);
     size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
     auto to = packed_.as<Weight>();
     // What is added to a stored input, q - STORED_INPUT_OFFSET, to get q minus its zero point.
     const int32_t offset = STORED_INPUT_OFFSET - (range_ == ActivationRange::symmetric ? 128 : 0);
     auto put = [&](int input, int column) {
-        for (int i = 0; i < part; ++i, ++to) {
+        for (int i = 0; i < depth; ++i, ++to) {
             *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
-            if (depth > 1 && offset) initial_sums_[column] += offset * int32_t(*to);
+            if (is_int8 && offset) initial_sums_[column] += offset * int32_t(*to);
         }
     };
     for (int column = 0; column < num_panels() * PANEL; column += PANEL) {
         for (int begin = 0; begin < inputs_; begin += group_ * depth) {
             for (int vector = 0; vector < PANEL; vector += LANES) {
                 int end = std::min(begin + group_ * depth, inputs_);
-                for (int input = begin; input < end; input += part) {
+                for (int input = begin; input < end; input += depth) {
                     for (int lane = 0; lane < LANES; ++lane) put(input, column + vector + lane);
                 }
             }
@@ -173,9 +180,9 @@ void Linear::pack(const LinearSource& source) {
 
 Linear::Linear(const LinearSource& source)
     : inputs_(source.inputs), outputs_(source.outputs), is_int8_(source.is_int8), range_(source.range) {
-    if (!HAS_WHOLE_PANELS) group_ = is_int8_ ? inputs_ / Int8::DEPTH : FLOAT_DEPTH_BLOCK;
+    if (!HAS_WHOLE_PANELS) group_ = is_int8_ ? inputs_ / INT8_DEPTH : FLOAT_DEPTH_BLOCK;
     // The order that tile registers read, if they can be used.
-    else group_ = is_int8_ && inputs_ % MATRIX_DEPTH == 0 ? MATRIX_DEPTH / Int8::DEPTH : 1;
+    else group_ = is_int8_ && inputs_ % MATRIX_DEPTH == 0 ? MATRIX_DEPTH / INT8_DEPTH : 1;
     packed_ = Buffer(num_panels() * panel_bytes());
     size_t padded = size_t(num_panels()) * PANEL;
     columns_ = Buffer(3 * padded * 4);
@@ -188,6 +195,7 @@ Linear::Linear(const LinearSource& source)
         return;
     }
     pack<int8_t>(source);
+    pairs_ = pairs_of(packed_.as<int8_t>(), num_panels() * panel_bytes());
     float levels = range_ == ActivationRange::symmetric ? MAX_SYMMETRIC : MAX_NON_NEGATIVE;
     for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
 }
@@ -238,8 +246,9 @@ void Linear::sums(const Activations& x, int64_t begin, int count, int index, con
     InitialSums initial_sums = run.begin ? InitialSums{out, PANEL} : InitialSums{initial_sums_ + index * PANEL, 0};
     if (is_int8_) {
         const void* rows = static_cast<const Quantized*>(x.values) + begin * x.stride;
-        tile_of<Int8>(count, prefetch.lines)(rows, x.stride, {panel(index), inputs_ / Int8::DEPTH, group_}, prefetch,
-                                             initial_sums, out);
+        auto tile = pairs_ == Pairs::any ? tile_of<Int8<Pairs::any>> : tile_of<Int8<SMALL_PAIRS>>;
+        tile(count, prefetch.lines)(rows, x.stride, {panel(index), inputs_ / INT8_DEPTH, group_}, prefetch,
+                                    initial_sums, out);
     } else {
         const void* rows = static_cast<const float*>(x.values) + begin * x.stride + run.begin;
         const char* weights = panel(index) + run.begin * STEP_BYTES;

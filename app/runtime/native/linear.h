@@ -31,6 +31,9 @@ constexpr int DEPTH_BLOCK = 512;
 // The minimum number of rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
 
+// What Linear::pairs() returns for weights whose pairs are all small: `any` if the target has one function for all pairs.
+constexpr Pairs SMALL_PAIRS = HAS_PAIR_PRODUCTS ? Pairs::small : Pairs::any;
+
 // The range in which activations are quantized to 8 bits: symmetric around 128, or from 0 if none is negative.
 enum class ActivationRange { symmetric, non_negative };
 
@@ -105,6 +108,8 @@ public:
     int outputs() const { return outputs_; }
     bool is_int8() const { return is_int8_; }
     ActivationRange range() const { return range_; }
+    // Returns SMALL_PAIRS if all pairs of the int8 weights are small, else `any`.
+    Pairs pairs() const { return pairs_; }
     int num_panels() const { return (outputs_ + PANEL - 1) / PANEL; }
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
     // Returns whether n rows are multiplied by tile registers.
@@ -175,6 +180,7 @@ private:
     int group_ = 1;
     bool is_int8_ = true;
     ActivationRange range_ = ActivationRange::symmetric;
+    Pairs pairs_ = Pairs::any;
     Prefetch next_;
     Buffer packed_;
     // Holds scales_ (divided by the number of levels), bias_ and initial_sums_, each padded to whole panels.

@@ -12,6 +12,7 @@ namespace {
 constexpr int COLUMNS = 4, MAX_ROWS = NUM_VECTORS == 32 ? 4 : 1;
 
 // WIDTH inputs and as many weights of a column are multiplied at once, and added to a vector of 16 sums.
+template <Pairs PAIRS>
 struct Int8 {
     using Input = Quantized;
     using Weight = int8_t;
@@ -19,7 +20,7 @@ struct Int8 {
     using Sums = Integers;
     static constexpr int WIDTH = LANES * INT8_DEPTH;
     static Sums zero() { return all16(0); }
-    static Sums add(Sums sums, const Input* x, const Weight* w) { return add_column_products16(sums, x, w); }
+    static Sums add(Sums sums, const Input* x, const Weight* w) { return add_column_products16<PAIRS>(sums, x, w); }
 };
 
 struct Float {
@@ -104,7 +105,7 @@ void ListedColumns::multiply_kind(const Activations& x, int64_t n, int64_t first
         Integers initial_sums = load16(&initial_sums_[index]);
         for (int r = 0; r < R; ++r) {
             Floats products;
-            if constexpr (std::is_same_v<Kind, Int8>) {
+            if constexpr (!std::is_same_v<Kind, Float>) {
                 Epilogue epilogue{true, scale, bias};
                 products = epilogue.of_int8(add16(load16(sums + r * LANES), initial_sums), x.absmax[row + r]);
             } else {
@@ -125,8 +126,9 @@ void ListedColumns::multiply_kind(const Activations& x, int64_t n, int64_t first
 
 void ListedColumns::multiply(const Activations& x, int64_t n, int64_t first, int64_t count, float* to,
                              int64_t stride) const {
-    if (whole_->is_int8()) multiply_kind<Int8>(x, n, first, count, to, stride);
-    else multiply_kind<Float>(x, n, first, count, to, stride);
+    if (!whole_->is_int8()) multiply_kind<Float>(x, n, first, count, to, stride);
+    else if (whole_->pairs() == Pairs::any) multiply_kind<Int8<Pairs::any>>(x, n, first, count, to, stride);
+    else multiply_kind<Int8<SMALL_PAIRS>>(x, n, first, count, to, stride);
 }
 
 }  // namespace transduce

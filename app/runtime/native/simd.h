@@ -14,6 +14,15 @@ struct Half {
     uint16_t bits;
 };
 
+// Inputs of a row that an int8 product multiplies with the weights of each column at once.
+constexpr int INT8_DEPTH = 4;
+
+// Two int8 weights of a column, those of inputs 2i and 2i + 1, are a pair. A pair is small if the magnitude of its sum is
+// at most MAX_SMALL_PAIR. Multiplied with any two uint8, such a pair gives a sum that fits an int16: 255 * 128 < 2^15.
+// `transduce export` writes small pairs only.
+enum class Pairs { any, small };
+constexpr int MAX_SMALL_PAIR = 128;
+
 }  // namespace transduce
 
 #ifdef __aarch64__

@@ -251,13 +251,17 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), four);
 }
 
-#if defined(__AVXVNNI__) || defined(EMULATES_AVXVNNI)
-
-// Products of int8, as in simd_avx512.h.
+// Products of int8, as in simd_avx512.h. HAS_PAIR_PRODUCTS: whether small pairs (simd.h) have a faster
+// function.
 using Quantized = uint8_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;
-constexpr int INT8_DEPTH = 4, STORED_INPUT_OFFSET = 0;
+constexpr int STORED_INPUT_OFFSET = 0;
+#if defined(__AVXVNNI__) || defined(EMULATES_AVXVNNI)
+constexpr bool HAS_PAIR_PRODUCTS = false;
+#else
+constexpr bool HAS_PAIR_PRODUCTS = true;
+#endif
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {
@@ -267,18 +271,19 @@ inline void store16(Quantized* to, Integers values) {
     __m128i first = _mm256_castsi256_si128(packed), last = _mm256_extracti128_si256(packed, 1);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(first, last));
 }
-// Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
+// Reads four weights of 16 columns, (16, 4).
 inline QuantizedWeights load_weights16(const int8_t* from) { return load16(reinterpret_cast<const int32_t*>(from)); }
-// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
+// Reads four inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);
     return _mm256_set1_epi32(four);
 }
-// Adds the products of eight columns, exactly.
+// Adds the products of four inputs with the weights of eight columns, exactly.
+template <Pairs PAIRS>
 inline __m256i add_products8(__m256i sums, __m256i inputs, __m256i weights) {
-#ifdef EMULATES_AVXVNNI
-    // What the instruction does, for tests on processors without it.
+#if defined(EMULATES_AVXVNNI)
+    // What the instruction of AVX-VNNI does, for tests on processors without it.
     alignas(32) int32_t sum[8];
     alignas(32) uint8_t input[32];
     alignas(32) int8_t weight[32];
@@ -287,67 +292,35 @@ inline __m256i add_products8(__m256i sums, __m256i inputs, __m256i weights) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(weight), weights);
     for (int i = 0; i < 32; ++i) sum[i / 4] += input[i] * weight[i];
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(sum));
-#else
+#elif defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(sums, inputs, weights);
-#endif
-}
-inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
-    return {add_products8(sums.low, inputs, weights.low), add_products8(sums.high, inputs, weights.high)};
-}
-// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
-// inputs.
-inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
-    Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
-    return {add_products8(sums.low, x.low, w.low), add_products8(sums.high, x.high, w.high)};
-}
-
 #else
-
-// Products of int8: a row's inputs are stored as int16, and weights are widened to int16 when they are read. Then an
-// instruction multiplies two inputs with the weights of eight columns, exactly. (The instruction for uint8 by int8
-// saturates its sums of pairs: 255 * 127 + 255 * 127 exceeds an int16.) INT8_DEPTH: the inputs of a row that are
-// multiplied with the weights of each column and added at once. STORED_INPUT_OFFSET: what is subtracted from an
-// unsigned input before it is stored.
-using Quantized = int16_t;
-using QuantizedWeights = Integers;
-using QuantizedInputs = __m256i;
-constexpr int INT8_DEPTH = 2, STORED_INPUT_OFFSET = 0;
-
-// Stores the lowest eight bits of each number.
-inline void store16(Quantized* to, Integers values) {
-    Integers bytes = and16(values, all16(255));
-    __m256i packed = _mm256_packs_epi32(bytes.low, bytes.high);
-    packed = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
-}
-// Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
-inline QuantizedWeights load_weights16(const int8_t* from) {
-    auto at = reinterpret_cast<const __m128i*>(from);
-    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(at)), _mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1))};
-}
-// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
-inline QuantizedInputs spread16(const Quantized* from) {
-    int32_t two;
-    std::memcpy(&two, from, 4);
-    return _mm256_set1_epi32(two);
-}
-// Adds the products, exactly.
-inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
-    __m256i low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(inputs, weights.low));
-    __m256i high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(inputs, weights.high));
+    if constexpr (PAIRS == Pairs::small) {
+        // The first instruction saturates its sums of pairs at 16 bits. Those of small pairs fit.
+        __m256i pairs = _mm256_maddubs_epi16(inputs, weights);
+        sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    } else {
+        // Bytes 1 and 3 of each four, then bytes 0 and 2, as 16 bits.
+        __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(inputs, 8), _mm256_srai_epi16(weights, 8));
+        __m256i even = _mm256_madd_epi16(_mm256_and_si256(inputs, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(weights, 8), 8));
+        sums = _mm256_add_epi32(_mm256_add_epi32(sums, odd), even);
+    }
     // Without this line the compiler first adds the products of several calls, and has too few registers for them.
-    asm("" : "+x"(low), "+x"(high));
-    return {low, high};
+    asm("" : "+x"(sums));
+    return sums;
+#endif
 }
-// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
-// inputs.
+template <Pairs PAIRS>
+inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
+    return {add_products8<PAIRS>(sums.low, inputs, weights.low), add_products8<PAIRS>(sums.high, inputs, weights.high)};
+}
+// Multiplies 64 inputs with as many weights of one column. Adds to each lane the products of four inputs.
+template <Pairs PAIRS>
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     Integers x = load16(reinterpret_cast<const int32_t*>(inputs)), w = load_weights16(weights);
-    return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(x.low, w.low)),
-            _mm256_add_epi32(sums.high, _mm256_madd_epi16(x.high, w.high))};
+    return {add_products8<PAIRS>(sums.low, x.low, w.low), add_products8<PAIRS>(sums.high, x.high, w.high)};
 }
-
-#endif
 
 // Does nothing: the compiled code reads the inputs of one row at a time even without a barrier (simd_neon.h needs one).
 inline void end_row() {}

@@ -124,33 +124,35 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
-// columns. INT8_DEPTH: how many inputs of a row one instruction multiplies with the weights of a column and adds.
-// STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored.
+// columns. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored. HAS_PAIR_PRODUCTS:
+// whether small pairs (simd.h) have a faster function.
 using Quantized = uint8_t;
 using QuantizedWeights = __m512i;
 using QuantizedInputs = __m512i;
-constexpr int INT8_DEPTH = 4, STORED_INPUT_OFFSET = 0;
+constexpr int STORED_INPUT_OFFSET = 0;
+constexpr bool HAS_PAIR_PRODUCTS = false;
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(values));
 }
-// Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
+// Reads four weights of 16 columns, (16, 4).
 inline QuantizedWeights load_weights16(const int8_t* from) { return _mm512_loadu_si512(from); }
-// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
+// Reads four inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);
     return _mm512_set1_epi32(four);
 }
 // Adds the products, exactly.
+template <Pairs>
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return _mm512_dpbusd_epi32(sums, inputs, weights);
 }
-// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
-// inputs.
+// Multiplies 64 inputs with as many weights of one column. Adds to each lane the products of four inputs.
+template <Pairs>
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
-    return add_products16(sums, _mm512_loadu_si512(inputs), load_weights16(weights));
+    return add_products16<Pairs::any>(sums, _mm512_loadu_si512(inputs), load_weights16(weights));
 }
 
 // Does nothing: the compiled code reads the inputs of one row at a time even without a barrier (simd_neon.h needs one).

@@ -279,11 +279,12 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
 
 // Products of int8: an instruction multiplies four inputs of a row with the weights of four columns. An input is an
 // unsigned number of 8 bits, but the instruction takes int8, so STORED_INPUT_OFFSET is subtracted before an input is
-// stored. INT8_DEPTH: how many inputs of a row one instruction multiplies with the weights of a column and adds.
+// stored. HAS_PAIR_PRODUCTS: whether small pairs (simd.h) have a faster function.
 using Quantized = int8_t;
 using QuantizedWeights = Quad<int8x16_t>;
 using QuantizedInputs = int8x16_t;
-constexpr int INT8_DEPTH = 4, STORED_INPUT_OFFSET = 128;
+constexpr int STORED_INPUT_OFFSET = 128;
+constexpr bool HAS_PAIR_PRODUCTS = false;
 
 // Stores the lowest eight bits of each number, less STORED_INPUT_OFFSET.
 inline void store16(Quantized* to, Integers values) {
@@ -291,22 +292,23 @@ inline void store16(Quantized* to, Integers values) {
     int16x8_t high = vmovn_high_s32(vmovn_s32(values.c), values.d);
     vst1q_s8(to, veorq_s8(vmovn_high_s16(vmovn_s16(low), high), vdupq_n_s8(INT8_MIN)));
 }
-// Reads INT8_DEPTH weights of 16 columns, (16, INT8_DEPTH).
+// Reads four weights of 16 columns, (16, 4).
 inline QuantizedWeights load_weights16(const int8_t* from) {
     return {vld1q_s8(from), vld1q_s8(from + 16), vld1q_s8(from + 32), vld1q_s8(from + 48)};
 }
-// Reads INT8_DEPTH inputs of a row, and repeats them for all columns.
+// Reads four inputs of a row, and repeats them for all columns.
 inline QuantizedInputs spread16(const Quantized* from) {
     int32_t four;
     std::memcpy(&four, from, 4);
     return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 // Adds the products, exactly.
+template <Pairs>
 inline Integers add_products16(Integers sums, QuantizedInputs inputs, QuantizedWeights weights) {
     return each([=](auto sums, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums, weights);
 }
-// Multiplies 16 * INT8_DEPTH inputs with as many weights of one column. Adds to each lane the products of INT8_DEPTH
-// inputs.
+// Multiplies 64 inputs with as many weights of one column. Adds to each lane the products of four inputs.
+template <Pairs>
 inline Integers add_column_products16(Integers sums, const Quantized* inputs, const int8_t* weights) {
     return each([](auto sums, auto inputs, auto weights) { return vdotq_s32(sums, weights, inputs); }, sums,
                 load_weights16(inputs), load_weights16(weights));

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.quantize import quantize_columns, quantize_rows
+from export.quantize import LARGEST
 
 Floats = NDArray[np.float32]
 EPSILON = 1e-5
@@ -66,8 +66,8 @@ def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8")
     bias = random.standard_normal(outputs).astype(np.float32)
     if dtype == "float32":
         return Weights(weight, np.zeros(0, np.float32), bias)
-    stored, scales = quantize_columns(weight)
-    return Weights(stored, scales, bias)
+    stored, scales = quantized_rows(weight.T)
+    return Weights(np.ascontiguousarray(stored.T), scales, bias)
 
 
 def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> Weights:
@@ -76,8 +76,17 @@ def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> 
     nothing = np.zeros(0, np.float32)
     if dtype == "float32":
         return Weights(values, nothing, nothing)
-    stored, scales = quantize_rows(values)
+    stored, scales = quantized_rows(values)
     return Weights(stored, scales, nothing)
+
+
+def quantized_rows(table: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """int8 weights (rows, columns) and the scales of the rows, without the export's limit for pairs of weights.
+
+    The kernels have other products for weights within that limit, which all models of `transduce export` have.
+    """
+    scales = np.abs(table).max(axis=1) / np.float32(LARGEST)
+    return np.rint(table / scales[:, None]).astype(np.int8), scales
 
 
 def norm_inputs(seed: int, width: int) -> dict[str, Floats]:

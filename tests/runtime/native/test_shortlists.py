@@ -17,10 +17,12 @@ from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import RunnerConfig, load_variant
 from app.shortlist_file import SHORTLIST, ShortlistTable, write_shortlists
 from export.bundle_writer import make_manifest, write_variant
+from export.quantize import quantize_rows
 from export.weights import weights_of
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, bundle_request, random_model, random_sources
+from tests.runtime.native.reference import quantized_rows
 
 NUM_ROWS = 60
 MAX_LENGTH = 24
@@ -113,9 +115,11 @@ def test_candidates_are_the_best_of_the_list_and_normalised_over_it(
 
 # 96 inputs are one vector of 64, and 32 more.
 @pytest.mark.parametrize("d_model", [64, 96])
+@pytest.mark.parametrize("quantize", [quantize_rows, quantized_rows])
 def test_in_int8_a_list_of_all_subwords_gives_the_bits_of_the_whole_vocabulary(
-    d_model: int, tmp_path: Path
+    quantize: object, d_model: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("export.native.quantize_rows", quantize)
     runner, texts = load(tmp_path, "int8", d_model=d_model), sources(3)
     runner.encode(texts, range(3))
     # Rows 3 to 8 belong to the sentence of row 0, so that one list has several rows.
