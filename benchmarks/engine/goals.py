@@ -64,9 +64,11 @@ LEAST_RATIOS: dict[str, dict[str, float]] = {
 LEAST_FP32 = 1.5
 
 
-def instructions_of(machine: dict[str, Any]) -> str:
-    """The key of LEAST_RATIOS for the machine of a result."""
-    cpu = machine["cpu"]
+def instructions_of(result: dict[str, Any]) -> str:
+    """The key of LEAST_RATIOS for a result."""
+    cpu = result["machine"]["cpu"]
+    if result["plan"].get("is_avx2"):
+        return "AVX2"
     if "tile registers" in cpu:
         return "tile registers"
     # `cpu` names only the two widest kinds of instructions. Of a processor with AVX-512 VNNI, it does not name AVX2. Of
@@ -74,9 +76,9 @@ def instructions_of(machine: dict[str, Any]) -> str:
     return "AVX2" if "AVX2" in cpu else "AVX-512 VNNI"
 
 
-def least_ratio(kind: str, precision: str, machine: dict[str, Any]) -> float:
+def least_ratio(kind: str, precision: str, result: dict[str, Any]) -> float:
     """The minimum ratio that cases of this kind should have. kind: `Goal.kind`."""
-    return LEAST_FP32 if precision == "fp32" else LEAST_RATIOS[instructions_of(machine)][kind]
+    return LEAST_FP32 if precision == "fp32" else LEAST_RATIOS[instructions_of(result)][kind]
 
 
 GOALS = (
@@ -145,7 +147,7 @@ def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ..
             is_close = any(round(value, 3) == goal.most for _, value in missed)
             bound, form = f"at most {goal.most:.0%}", "{:.2%}" if is_close else "{:.1%}"
         else:
-            least = least_ratio(goal.kind, precision, result["machine"])
+            least = least_ratio(goal.kind, precision, result)
             missed = [(row, value) for row, value in measured if value < least]
             is_close = any(float(f"{value:.2f}") == least for _, value in missed)
             bound, form = f"at least {least:g}", "{:.3f}" if is_close else "{:.2f}"

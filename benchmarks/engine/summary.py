@@ -38,7 +38,7 @@ def _engine(read: Read) -> Iterable[Line]:
         for precision in ("int8", "fp32"):
             rows = [row for row in result["cases"] if row["precision"] == precision]
             if rows:
-                goals = [least_ratio(_goal_of(row).kind, precision, result["machine"]) for row in rows]
+                goals = [least_ratio(_goal_of(row).kind, precision, result) for row in rows]
                 reached = sum(row["ratio"] >= goal for row, goal in zip(rows, goals, strict=True))
                 yield (
                     f"[{precision} on {name}]({anchor}){of_ctranslate2}",
@@ -51,7 +51,7 @@ def _engine(read: Read) -> Iterable[Line]:
     for name, file in (("Intel", "engine.json"), ("Zen 4", "engine_zen4.json")):
         result = read(file)
         ratios = [row["ratio"] for row in valid_arrivals(result)]
-        least = least_ratio(goal.kind, "int8", result["machine"])
+        least = least_ratio(goal.kind, "int8", result)
         what = f"[highest rate of arrivals on {name}]({_anchor(name)}): times CTranslate2's"
         yield what, _range(ratios), _at_least([least]), _yes(min(ratios) >= least)
 

@@ -103,7 +103,7 @@ def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
             assert segment["source"]["start"] <= source["start"] < source["end"] <= segment["source"]["end"]
             assert 0 < token["attention"] <= 1
             found[token["text"].strip()] = SEVERAL[source["start"] : source["end"]].strip()
-    assert (found["alte"], found["wurde"], found["Warum"]) == ("old", "was", "Why")
+    assert (found["alte"], found["geschlossen"], found["Warum"]) == ("old", "closed", "Why")
     assert (found["9"], found["8"], found["7"]) == ("9", "8", "7")
     assert found["\U0001f600"] == "\U0001f600"
 
@@ -199,9 +199,10 @@ def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client)
     )
     found = [segment_of(bundled, text, **options, token_scores=True) for text in sentences]
     looped = next(each for each in found if each["has_looped"])
-    texts = [token["text"] for token in looped["tokens"]]
-    triples = list(zip(texts, texts[1:], texts[2:], strict=False))
-    assert len(set(triples)) == len(triples)
+    # The first token's text lacks the space that tells a word's first subword from others. Some subwords have no text.
+    texts = [token["text"] for token in looped["tokens"][1:]]
+    triples = [triple for triple in zip(texts, texts[1:], texts[2:], strict=False) if all(triple)]
+    assert len(set(triples)) == len(triples) > 50
     assert segment_of(bundled, loop_guard=True)["has_looped"] is False
 
 

@@ -12,7 +12,7 @@ from benchmarks.engine import __main__ as command
 from benchmarks.engine import page_tables, report
 from benchmarks.engine.cases import synthetic_cases
 from benchmarks.engine.compare import ComparisonOptions, arguments_of
-from benchmarks.engine.goals import LEAST_TRIAL_S, goal_lines
+from benchmarks.engine.goals import LEAST_TRIAL_S, goal_lines, least_ratio
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.rates import choose_peer
 from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, ONLY_AVX2, PeerPool, backends_of
@@ -88,6 +88,7 @@ def result_of(vendor: str, *backends: str, **arrivals: float) -> dict[str, Any]:
     }  # fmt: skip
     tried = [{"backend": backend} for backend in backends]
     return {
+        "plan": {},
         "machine": {"cpu": "a processor (AVX2)", "vendor": vendor},
         "cases": [{"precision": "int8", "beam_size": 2, "case": "c", "num_sentences": 1, "peer_tried": tried,
                    "peer_choice": f"{backends[0]}: 1 x 2"}],
@@ -112,6 +113,12 @@ def test_with_the_option_avx2_both_engines_use_nothing_beyond_it(monkeypatch: py
     pair = ModelPair("m", "int8", Path("ours"), Path("peer"))
     options = ComparisonOptions(2, 128, num_rounds=1, case_budget_s=0.0, is_quick=False, is_avx2=True)
     assert arguments_of(pair, options)["kernels"] == "avx2"
+
+
+def test_a_run_limited_to_avx2_has_the_goals_of_avx2() -> None:
+    machine = {"cpu": "a processor (AVX-512, AVX-512 VNNI)"}
+    assert least_ratio("many", "int8", {"machine": machine, "plan": {}}) == 2.0
+    assert least_ratio("many", "int8", {"machine": machine, "plan": {"is_avx2": True}}) == 1.5
 
 
 def test_a_result_without_a_rate_of_products_has_no_lower_bounds() -> None:

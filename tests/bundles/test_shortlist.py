@@ -258,8 +258,11 @@ def test_a_guided_search_takes_the_whole_vocabulary(bundle: Path, sources: list[
     assert decode(runner, sources, guided) == decode(runner, sources, replace(guided, shortlist=None))
 
 
-def served(bundle: Path, **settings: object) -> tuple[list[str], float]:
-    """The translations of TEXTS by a server, and how many sentences it decoded again with the whole vocabulary."""
+def served(bundle: Path, **settings: object) -> tuple[list[tuple[str, list[float]]], float]:
+    """The translations of TEXTS by a server with their scores, and how many sentences it decoded a second time.
+
+    The second time has the whole vocabulary. A list gives other scores, because probabilities are normalised over it.
+    """
     own: dict[str, object] = {
         "bundle": bundle,
         "precision": "int8",
@@ -271,7 +274,8 @@ def served(bundle: Path, **settings: object) -> tuple[list[str], float]:
         body = {"text": list(TEXTS), "source": "en", "target": "de", "beam_size": 4, "max_target_length": 12}
         answer = client.post("/v1/translate", json=body).raise_for_status().json()
         num_widened = server.metric('transduce_engine_sentences_total{outcome="widened"}')
-    return [translation["text"] for translation in answer["translations"]], num_widened
+    scored = [(each["text"], [one["score"] for one in each["segments"]]) for each in answer["translations"]]
+    return scored, num_widened
 
 
 @pytest.mark.server
