@@ -135,6 +135,8 @@ endef
 .venv/ready-%: requirements/%.txt $(PROJECT_FILES)
 	$(call build_environment,.venv,$<,--require-hashes)
 
+# The kernels of all targets, so that each is compiled before a change is committed.
+.venv-dev/ready: export NATIVE_KERNELS ?= all
 .venv-dev/ready: requirements/dev.txt $(PROJECT_FILES)
 	$(call build_environment,.venv-dev,$<,)
 

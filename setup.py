@@ -7,6 +7,9 @@ Decides whether the installation may go on without the kernels:
   runs on ONNX Runtime's operators.
 - On architectures other than x86-64 and 64-bit Arm, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel
   fits every platform.
+
+A wheel has all targets of the architecture. An editable installation stays on this machine, so it has only those that
+the processor can run, unless NATIVE_KERNELS=all asks for all.
 """
 
 import contextlib
@@ -35,8 +38,15 @@ OPTIONS = (
 
 
 def targets() -> tuple[str, ...]:
-    """The targets to compile: those of this machine's architecture, or none if NATIVE_KERNELS leaves them out."""
+    """The targets of a wheel: those of this machine's architecture, or none if NATIVE_KERNELS leaves them out."""
     return () if os.environ.get("NATIVE_KERNELS") == "none" else CPU["targets_for"](platform.machine())
+
+
+def usable_targets() -> tuple[str, ...]:
+    """The targets of an editable installation: those that the processor can run, or all if it can run none."""
+    if os.environ.get("NATIVE_KERNELS") == "all":
+        return targets()
+    return tuple(target for target in targets() if target in CPU["supported_targets"]()) or targets()
 
 
 class Project(Distribution):
@@ -65,6 +75,8 @@ class BuildNativeKernels(build_ext):
 
     def build_extensions(self) -> None:
         """Build all extensions. A compile error ends the build unless `optional` is True."""
+        if self.editable_mode:
+            self._leave_out_others(usable_targets())
         is_required = self._is_required()
         for extension in self.extensions:
             extension.optional = not is_required
@@ -100,6 +112,13 @@ class BuildNativeKernels(build_ext):
         _copy(library, kept)
         for older in set(kept.parent.glob(f"*-{library.name}")) - {kept}:
             older.unlink(missing_ok=True)
+
+    def _leave_out_others(self, chosen: tuple[str, ...]) -> None:
+        """Leave out the extensions of other targets. Remove their libraries, which may be of older sources."""
+        for extension in self.extensions:
+            if extension.target not in chosen:
+                (FOLDER / self.get_ext_filename(extension.name)).unlink(missing_ok=True)
+        self.extensions = [extension for extension in self.extensions if extension.target in chosen]
 
     def _hash(self, extension: Extension) -> str:
         """A hash of all that decides what the compiler makes of the extension, except the system's own headers."""

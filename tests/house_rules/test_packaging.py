@@ -18,6 +18,7 @@ from app.runtime.native.cpu import targets_for
 from tests.house_rules.project import PACKAGES, ROOT, project_files
 
 PAGE = "app/web/pages/probe.html"
+OWN_TARGETS = targets_for(platform.machine())
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
     """Without a compiler the kernels are left out."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler for the native kernels")
-    for target in targets_for(platform.machine()):
+    for target in OWN_TARGETS:
         pattern = rf"app/runtime/native/_kernels_{target}\..*so"
         assert [name for name in wheel_names if re.fullmatch(pattern, name)]
 
@@ -113,52 +114,70 @@ def run_build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def build_for_processor(
-    tree: Path, *, is_supported: bool, **environment: str
+    tree: Path, *, supported: tuple[str, ...], **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """As `run_build`, on a processor that the build takes for one with the required instructions, or without them.
-
-    is_supported: whether it has them.
-    """
+    """As `run_build`, on a processor that the build takes for one that can run these targets."""
     cpu = tree / "app" / "runtime" / "native" / "cpu.py"
     text = (ROOT / "app" / "runtime" / "native" / "cpu.py").read_text("utf-8")
-    cpu.write_text(f"{text}\n\ndef is_supported():\n    return {is_supported}\n", "utf-8")
+    supported_targets = f"\n\ndef supported_targets(cpu_info=None):\n    return {supported}\n"
+    cpu.write_text(text + supported_targets, "utf-8")
     return run_build(tree, **environment)
 
 
 def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler for the native kernels")
-    done = build_for_processor(broken_kernels, is_supported=True)
+    done = build_for_processor(broken_kernels, supported=OWN_TARGETS)
     assert done.returncode != 0
     assert "one.cpp" in done.stderr
     assert "Set NATIVE_KERNELS=optional to install without them" in done.stderr
-    assert build_for_processor(broken_kernels, is_supported=True, NATIVE_KERNELS="optional").returncode == 0
+    done = build_for_processor(broken_kernels, supported=OWN_TARGETS, NATIVE_KERNELS="optional")
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("is_supported", "environment"),
-    [(False, {}), (True, {"CC": "no-such-compiler", "CXX": "no-such-compiler"})],
+    ("supported", "environment"),
+    [((), {}), (OWN_TARGETS, {"CC": "no-such-compiler", "CXX": "no-such-compiler"})],
     ids=["another processor", "no compiler"],
 )
 def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
-    broken_kernels: Path, is_supported: bool, environment: dict[str, str]
+    broken_kernels: Path, supported: tuple[str, ...], environment: dict[str, str]
 ) -> None:
-    assert build_for_processor(broken_kernels, is_supported=is_supported, **environment).returncode == 0
+    assert build_for_processor(broken_kernels, supported=supported, **environment).returncode == 0
+
+
+@pytest.mark.skipif(len(OWN_TARGETS) < 2, reason="this architecture has fewer than two targets")
+def test_an_editable_installation_has_only_the_targets_that_the_processor_can_run(
+    one_source: Path, tmp_path: Path
+) -> None:
+    """NATIVE_KERNELS=all adds the others. A library that the next installation leaves out is removed."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler for the native kernels")
+    one_source.write_text("int answer = 1;\n", "utf-8")
+
+    def built(supported: tuple[str, ...], **environment: str) -> list[str]:
+        assert build_for_processor(tmp_path, supported=supported, **environment).returncode == 0
+        names = [path.name.partition(".")[0] for path in one_source.parent.glob("*.so")]
+        return sorted(name.removeprefix("_kernels_") for name in names)
+
+    last = OWN_TARGETS[-1:]
+    assert built(last, NATIVE_KERNELS="all") == sorted(OWN_TARGETS)
+    assert built(last) == list(last)
+    assert built(()) == sorted(OWN_TARGETS)
 
 
 def test_the_next_virtual_environment_compiles_only_what_has_changed(
     one_source: Path, tmp_path: Path
 ) -> None:
-    targets = targets_for(platform.machine())
-    if not targets or shutil.which("g++") is None:
+    if not OWN_TARGETS or shutil.which("g++") is None:
         pytest.skip("no C++ compiler for the native kernels, or no kernels for this processor")
     one_source.write_text("int answer = 1;\n", "utf-8")
 
     def compiles(**environment: str) -> bool:
         """Build the kernels as in a new virtual environment. Returns whether the compiler runs."""
-        done = run_build(tmp_path, **environment)
+        done = run_build(tmp_path, NATIVE_KERNELS="all", **environment)
         libraries = list(one_source.parent.glob("*.so"))
-        assert len(libraries) == len(targets)
+        assert len(libraries) == len(OWN_TARGETS)
         for library in libraries:
             library.unlink()
         return f" -c {one_source.relative_to(tmp_path)} " in done.stdout
@@ -167,7 +186,7 @@ def test_the_next_virtual_environment_compiles_only_what_has_changed(
     one_source.write_text("int answer = 2;\n", "utf-8")
     assert [compiles(), compiles()] == [True, False]
     assert compiles(LDCXXSHARED="g++ -shared -Wl,-s")
-    assert len(list((tmp_path / "build" / "kernels").iterdir())) == len(targets)
+    assert len(list((tmp_path / "build" / "kernels").iterdir())) == len(OWN_TARGETS)
 
 
 def test_a_wheel_without_kernels_fits_every_platform(broken_kernels: Path) -> None:
