@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from app.api.service import Phase
-from app.main import DEAD_ENGINE, Application
+from app.errors import BundleError, EngineFailure, SettingsError
+from app.main import DEAD_ENGINE, Application, _problems_of
 from app.observability.loop_lag import LoopLag
 from app.settings import Settings
+from app.stores.usage import Usage
 from app.text.tokenizer import Tokenizer
 from tests.api.echo import EchoLoader
 from tests.model.sentences import write_tokenizer
@@ -47,6 +49,20 @@ def test_a_death_between_the_warm_up_and_the_end_of_the_start_is_reported(tmp_pa
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("failure", "lines"),
+    [
+        (BundleError("a", ["one", "two"]), ["bundle a: one", "bundle a: two"]),
+        (SettingsError(["one", "two"]), ["one", "two"]),
+        (EngineFailure("the forward failed"), ["the forward failed"]),
+        (RuntimeError(DEAD_ENGINE), [DEAD_ENGINE]),
+        (KeyError("the text of a user"), ["unexpected KeyError; see the log"]),
+    ],
+)
+def test_a_failure_is_named_on_stderr_without_unknown_messages(failure: Exception, lines: list[str]) -> None:
+    assert _problems_of(failure) == lines
+
+
 def test_the_end_ends_the_measurement_of_the_loop_and_the_threads_of_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,5 +87,37 @@ def test_the_end_ends_the_measurement_of_the_loop_and_the_threads_of_texts(
         assert timer.cancelled()
         with pytest.raises(RuntimeError, match="after shutdown"):
             await application._text_threads.run(lambda: None, caller="")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_the_file_of_keys_is_read_again_and_watched_until_the_end(
+    watch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Usage] = []
+
+    class Recorded(Usage):
+        async def close(self) -> None:
+            closed.append(self)
+            await super().close()
+
+    monkeypatch.setattr("app.wiring.Usage", Recorded)
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[one]\nkey = "the-secret-of-one"\n', "utf-8")
+
+    async def run() -> None:
+        tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+        settings = Settings(num_threads=1, api_keys_file=keys, watch=watch)
+        application = Application(settings, loader=EchoLoader(tokenizer))
+        async with application.lifespan():
+            assert len(application._key_reload._tasks) == watch
+            application.reload()
+            async with asyncio.timeout(10):
+                while not application._key_reload.outcomes["done"]:  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+            assert not closed
+        assert not application._key_reload._tasks
+        assert closed == [application.service.usage], "the last counts are saved"
 
     asyncio.run(run())

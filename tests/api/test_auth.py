@@ -121,6 +121,11 @@ def test_a_key_of_the_file_works(client: httpx.Client) -> None:
     assert client.get("/v1/models", headers={"authorization": f"Bearer {OTHER_KEY}"}).status_code == 200
 
 
+def test_two_keys_in_a_request_count_as_none(client: httpx.Client) -> None:
+    twice = [("authorization", f"Bearer {OTHER_KEY}")] * 2
+    assert client.get("/v1/models", headers=twice).status_code == 401
+
+
 def test_no_log_line_holds_a_key(guarded: ServerProcess, client: httpx.Client) -> None:
     client.get("/v1/models", headers={"authorization": f"Bearer {KEY}", "x-request-id": "logged"})
     guarded.wait_for_request("logged")

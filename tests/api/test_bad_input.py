@@ -354,6 +354,13 @@ def test_a_request_without_a_key_is_logged_without_a_caller(
     assert "caller" not in server.wait_for_request("without-key")
 
 
+def test_the_request_for_a_probe_is_no_line_of_the_log(server: ServerProcess, client: httpx.Client) -> None:
+    client.get("/livez", headers={"x-request-id": "of-a-probe"})
+    client.get("/v1/models", headers={"x-request-id": "after-a-probe"})
+    server.wait_for_request("after-a-probe")
+    assert not [line for line in server.log if '"of-a-probe"' in line]
+
+
 @pytest.mark.parametrize(
     ("length", "is_refused"),
     [(b"10", False), (b"", False), (b"11", True), (b"-1", True), (b"x", True), (b"9" * 5000, True)],

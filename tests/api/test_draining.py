@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,16 @@ from uvicorn.server import ServerState
 
 from app.api.http.connections import ConnectionLimits, ConnectionTable
 from app.api.http.protocol import BoundedProtocol
-from app.api.http.server import ServeOptions, Server
+from app.api.http.server import (
+    CLOSE_TIMEOUT_S,
+    END_MARGIN_S,
+    EXIT_DRAIN_OVERRAN,
+    SAME_SIGNAL_S,
+    SECOND_SIGNAL_END_S,
+    ServeOptions,
+    Server,
+    SignalFilter,
+)
 from app.api.http.tls import Tls
 from app.api.service import Service
 from app.observability.metrics import Metrics
@@ -37,12 +47,13 @@ async def serving(
     table: ConnectionTable,
     protocol: type[BoundedProtocol] = BoundedProtocol,
     context: ssl.SSLContext | None = None,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[int]:
     """Serve an application on this event loop. Yields the port."""
     config = uvicorn.Config(app, log_config=None, lifespan="off")
     config.load()
     make = functools.partial(
-        protocol, config, ServerState(), {}, limits=LIMITS, metrics=Metrics(), table=table
+        protocol, config, ServerState(), {}, limits=LIMITS, metrics=metrics or Metrics(), table=table
     )
     listener = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0, ssl=context)
     try:
@@ -134,19 +145,97 @@ def test_the_end_of_the_server_waits_for_the_body_of_a_refused_request() -> None
     assert uvloop.run(exchange()).startswith(b"HTTP/1.1 404 ")
 
 
+def server_of(
+    table: ConnectionTable, reload: Callable[[], None] = lambda: None, *, drain_delay_s: float = 0
+) -> Server:
+    """A server that has not started, with a drain of at most 60 s after the delay."""
+
+    async def close_engine() -> None:
+        pass
+
+    options = ServeOptions(LIMITS, table, keep_alive_s=60, drain_delay_s=drain_delay_s, drain_timeout_s=60)
+    service = Service(Metrics(), GlossaryStore(None))
+    return Server(None, service, options, close_engine=close_engine, reload=reload)
+
+
+def test_a_second_signal_waits_for_nothing_and_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[float, int]] = []
+    monkeypatch.setattr("app.api.http.server.exit_within", lambda *limit: limits.append(limit))
+    server = server_of(ConnectionTable(8, 8))
+    times_s = iter((1000.0, 1000.0 + SAME_SIGNAL_S))
+    server._signals = SignalFilter(lambda: next(times_s))
+    server._on_signal(signal.SIGTERM)
+    assert limits == [(60 + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_DRAIN_OVERRAN)]
+    assert not server.force_exit
+    server._on_signal(signal.SIGINT)
+    assert limits[1:] == [(SECOND_SIGNAL_END_S, 128 + signal.SIGINT)]
+    assert server.force_exit, "uvicorn then waits for no connection"
+
+
+def test_a_server_that_drains_reads_nothing_again() -> None:
+    reloads: list[str] = []
+    server = server_of(ConnectionTable(8, 8), lambda: reloads.append("reload"))
+    server._on_reload()
+    assert reloads == ["reload"]
+    server.should_exit = True
+    server._on_reload()
+    assert reloads == ["reload"]
+
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """Restores the handlers of the signals that a server handles."""
+    handlers = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_a_signal_after_the_end_of_the_event_loop_is_ignored() -> None:
+    """Otherwise it would change the exit code of a server that has drained."""
+
+    async def run() -> None:
+        with server_of(ConnectionTable(8, 8)).capture_signals():
+            assert signal.SIG_IGN not in map(signal.getsignal, ENDING)
+
+    uvloop.run(run())
+    assert [signal.getsignal(number) for number in ENDING] == [signal.SIG_IGN] * 2
+
+
+@pytest.mark.usefixtures("own_signals")
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_only_without_a_terminal_a_hangup_reloads(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that is closed ends the server."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+
+    async def run() -> bool:
+        with server_of(ConnectionTable(8, 8)).capture_signals():
+            return asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+    assert uvloop.run(run()) != is_terminal
+
+
+def test_the_delay_of_a_drain_ends_if_the_engine_dies() -> None:
+    async def run() -> int:
+        server = server_of(ConnectionTable(8, 8), drain_delay_s=1000)
+        server.stop(70)
+        await asyncio.wait_for(server._drain(), HANG_TIMEOUT_S)
+        return server.exit_code
+
+    assert uvloop.run(run()) == 70
+
+
 def test_a_drain_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(ConnectionTable):
         def is_answering(self) -> bool:
             raise AttributeError("no socket")
 
-    async def close_engine() -> None:
-        pass
-
     async def drain() -> None:
-        options = ServeOptions(LIMITS, Failing(8, 8), keep_alive_s=60, drain_delay_s=0, drain_timeout_s=60)
-        service = Service(Metrics(), GlossaryStore(None))
-        server = Server(None, service, options, close_engine=close_engine, reload=lambda: None)
-        await server._drain()
+        await server_of(Failing(8, 8))._drain()
 
     with caplog.at_level("INFO"):
         uvloop.run(drain())

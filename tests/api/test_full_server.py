@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import re
 import resource
 import select
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from app.api.http.connections import (
     Admission,
@@ -21,9 +27,11 @@ from app.api.http.connections import (
     max_per_address,
     reserve_open_files,
 )
+from app.observability.metrics import Metrics
 from tests.api.echo import GOLDEN
-from tests.api.server_process import HEADERS, ROOT, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, HEADERS, ROOT, ServerProcess
 from tests.api.test_connections import assert_live, receive_until
+from tests.api.test_draining import LIMITS, serving
 
 MAX_CONNECTIONS, MAX_PER_ADDRESS = 8, 6
 GET = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -112,13 +120,14 @@ def test_the_longest_idle_connection_of_all_makes_room(connect: Connect) -> None
     assert are_closed([*first, *second]) == [True] + [False] * 7
 
 
-def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> None:
+def test_a_silent_connection_that_makes_room_learns_why(small: ServerProcess, connect: Connect) -> None:
     silent = [connect(HERE) for _ in range(MAX_PER_ADDRESS)]
     assert status_of(connect(HERE)) == 200
     received = receive_until(silent[0], lambda received: received.endswith(b"}"))
     assert received.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nretry-after: 1\r\n" in received
     assert b"\r\nx-request-id: " in received
+    assert small.metric('transduce_rejected_total{reason="unread"}') == 0, "no request is refused"
 
 
 def test_probes_are_answered_if_no_connection_is_idle(small: ServerProcess, connect: Connect) -> None:
@@ -164,6 +173,88 @@ def test_the_port_for_probes_serves_only_probes_and_is_never_full(
     assert status_of(connect(HERE, port=port)) == 200
     assert not any(are_closed(silent)), "are_closed reads the answer that a closed connection got"
     assert silent[0].recv(65_536) == b""
+
+
+@contextlib.asynccontextmanager
+async def asked(port: int, sent: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """A new connection, on which a request is sent. It is reset at the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+def test_a_slow_request_in_the_reserve_has_less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise slow requests would fill the reserve, so that the server answers no probe."""
+    monkeypatch.setattr("app.api.http.protocol.RESERVED_READ_TIMEOUT_S", 0.05)
+
+    async def exchange() -> bytes:
+        async with serving(None, ConnectionTable(0, 0)) as port, asked(port, GET[:-2]) as reader:
+            return await asyncio.wait_for(reader.read(), LIMITS.read_timeout_s / 10)
+
+    assert uvloop.run(exchange()) == b""
+
+
+@pytest.mark.parametrize(
+    ("last", "status"), [(b"connection: close\r\n", b"200"), (b"", b"503")], ids=["closing", "kept"]
+)
+def test_a_connection_with_an_unread_response_makes_room_only_if_it_is_closing(
+    last: bytes, status: bytes
+) -> None:
+    """The server still sends the response. It counts no connection as displaced that it closes anyway."""
+
+    metrics = Metrics()
+
+    async def exchange() -> bytes:
+        is_answered = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await PlainTextResponse("x" * 20_000_000)(scope, receive, send)  # more than the kernel buffers
+            is_answered.set()
+
+        table = ConnectionTable(1, 1, num_reserved=0)
+        async with (
+            serving(app, table, metrics=metrics) as port,
+            asked(port, GET.replace(b"host", last + b"host")),
+        ):
+            await asyncio.wait_for(is_answered.wait(), HANG_TIMEOUT_S)
+            async with asked(port, GET) as reader:
+                return await asyncio.wait_for(reader.readuntil(b"\r\n"), HANG_TIMEOUT_S)
+
+    assert uvloop.run(exchange()).split(b" ")[1] == status
+    assert b"transduce_http_connections_displaced_total 0.0" in metrics.render()
+
+
+def test_a_refused_request_behind_an_unanswered_one_is_answered_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def exchange() -> bytes:
+        table = ConnectionTable(8, 8, is_for_probes=True)
+        async with (
+            serving(PlainTextResponse("x"), table) as port,
+            asked(port, GET + GET.replace(b"/livez", b"/v1/models")) as reader,
+        ):
+            return await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+
+    received = uvloop.run(exchange())
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"404"]
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def test_a_refused_request_whose_body_does_not_arrive_makes_room() -> None:
+    async def exchange() -> list[bytes]:
+        table = ConnectionTable(1, 1, num_reserved=0, is_for_probes=True)
+        async with (
+            serving(PlainTextResponse("x"), table) as port,
+            asked(port, UNFINISHED) as refused,
+        ):
+            lines = [await asyncio.wait_for(refused.readuntil(b"\r\n"), HANG_TIMEOUT_S)]
+            async with asked(port, GET) as probe:
+                return [*lines, await asyncio.wait_for(probe.readuntil(b"\r\n"), HANG_TIMEOUT_S)]
+
+    assert [line.split(b" ")[1] for line in uvloop.run(exchange())] == [b"404", b"200"]
 
 
 class FakeConnection:

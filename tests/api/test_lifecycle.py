@@ -247,6 +247,18 @@ def test_an_invalid_host_is_named_in_the_error() -> None:
         listen("a..b", 0)
 
 
+def test_a_server_may_start_on_the_port_of_one_that_has_just_ended() -> None:
+    """The kernel keeps a connection that the server has closed first for a minute."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = listener.accept()
+            accepted.close()
+            assert client.recv(1) == b""
+    with listen("127.0.0.1", port) as again:
+        assert again.getsockname()[1] == port
+
+
 def test_a_model_that_differs_from_its_golden_lines_is_not_served(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "golden_target=Nobody draws."]) as server:
         assert server.ended() == 78

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 from pathlib import Path
@@ -122,6 +123,56 @@ def test_a_response_to_http_1_0_is_not_chunked() -> None:
     assert (b"content-length: 5" in head, content) == (True, b"hello")
     head = answer(app_that_sends(start(), *parts), OLD_GET.replace(b"GET", b"HEAD"))
     assert head.endswith(b"\r\n\r\n")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [b"?\r\n\r\n", GET.replace(b"host", b"h"), CHUNKED + b"x\r\n", POST + b"?\r\n\r\n"],
+    ids=["no HTTP", "no host", "broken body", "after another request"],
+)
+def test_a_broken_request_is_refused_after_the_answers_to_earlier_ones(broken: bytes) -> None:
+    """A refusal that came first would be taken for the answer to the first request."""
+
+    async def exchange() -> bytes:
+        has_begun, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            has_begun.set()
+            await may_answer.wait()
+            await send(start(LENGTH))
+            await send(body(b"hello"))
+
+        async with connected(app) as (reader, writer):
+            writer.write(GET)
+            await asyncio.wait_for(has_begun.wait(), HANG_TIMEOUT_S)
+            writer.write(broken + GET)
+            await asyncio.sleep(0.05)
+            may_answer.set()
+            return await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+
+    num_answered = 2 if broken.startswith(POST) else 1
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", uvloop.run(exchange()))
+    assert statuses == [b"200"] * num_answered + [b"400"]
+
+
+def test_a_body_that_breaks_after_the_response_has_begun_ends_the_connection() -> None:
+    async def exchange() -> bytes:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send(start(LENGTH))
+            await send(body(b"he", more=True))
+            await receive()
+
+        async with connected(app) as (reader, writer):
+            writer.write(CHUNKED)
+            received = await asyncio.wait_for(reader.readuntil(b"he"), HANG_TIMEOUT_S)
+            writer.write(b"x\r\n")
+            return received + await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+
+    received = uvloop.run(exchange())
+    assert received.endswith(b"\r\n\r\nhe")
 
 
 def test_the_time_of_a_pipelined_body_begins_after_the_answer_to_the_request_before() -> None:

@@ -15,6 +15,7 @@ import uvicorn
 import uvloop
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
 
 from app.api.http.arrival import MAX_UNREAD_S
@@ -139,6 +140,28 @@ def test_a_trailer_of_a_body_is_not_a_header() -> None:
     reply = answer(app, head + b"1\r\nx\r\n0\r\nhost: y\r\nauthorization: Bearer z\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 200 ")
     assert names == [b"host", b"connection", b"transfer-encoding"]
+
+
+def test_a_body_that_the_application_does_not_read_is_not_stored() -> None:
+    """The rest stays in the client, which would otherwise fill the memory."""
+
+    was_reading: list[bool] = []
+
+    async def exchange() -> None:
+        async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+            connection = scope["extensions"][CONNECTION]["is_disconnected"].__self__
+            while len(connection.cycle.body) <= HIGH_WATER_LIMIT:  # noqa: ASYNC110 - no event reports it
+                await asyncio.sleep(0.01)
+            was_reading.append(connection.transport.is_reading())
+            await send(start(LENGTH))
+            await send(body(b"hello"))
+
+        async with connected(app) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n" + bytes(200_000))
+            await asyncio.wait_for(reader.readuntil(b"hello"), HANG_TIMEOUT_S)
+
+    uvloop.run(exchange())
+    assert was_reading == [False]
 
 
 def test_a_failure_between_head_and_body_closes_the_connection() -> None:

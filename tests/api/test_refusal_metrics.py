@@ -47,6 +47,15 @@ def test_a_request_that_the_protocol_refuses_is_counted(
     assert server.metric(name) == before + 1
 
 
+def test_a_request_that_another_servers_api_refuses_is_counted(server: ServerProcess) -> None:
+    name = 'transduce_rejected_total{reason="invalid"}'
+    before = server.metric(name)
+    with server.client() as client:
+        answer = client.post("/translate", json={"q": "Anna sees.", "source": "xx", "target": "de"})
+    assert answer.status_code == 400
+    assert server.metric(name) == before + 1
+
+
 def test_a_path_that_the_probe_port_does_not_serve_is_counted(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"probe_port": 0}) as server:
         port = int(server.wait_for("listening_for_probes")["port"])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
+from app.api.http.closing import CONNECTION
 from tests.api.server_process import ServerProcess
+from tests.api.test_protocol import GET, HANG_TIMEOUT_S, LIMITS, connected
 
 STALL_S = 1.0
 GET_OPENAPI = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -87,3 +94,26 @@ def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
         server.wait_until(
             "transduce_http_stalled_readers_total", 1, timeout_s=20.0
         )  # the client has stopped reading
+
+
+def test_an_idle_connection_whose_response_is_unread_is_reset_after_the_keep_alive_time() -> None:
+    """A close would wait until the client reads."""
+
+    async def exchange() -> None:
+        connections: list[Any] = []
+        is_answered = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            connections.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+            await PlainTextResponse("x" * 4 * SYSTEM_BYTES)(scope, receive, send)
+            is_answered.set()
+
+        async with connected(app) as (_reader, writer):
+            writer.write(GET)
+            await asyncio.wait_for(is_answered.wait(), HANG_TIMEOUT_S)
+            connections[0].timeout_keep_alive_handler()
+            async with asyncio.timeout(LIMITS.stall_s / 2):  # before the client is cut off
+                while connections[0]._table.counts().num_idle:  # noqa: ASYNC110 - no event reports it
+                    await asyncio.sleep(0.01)
+
+    uvloop.run(exchange())

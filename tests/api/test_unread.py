@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,9 +10,13 @@ import time
 from collections.abc import Iterator, Mapping
 
 import pytest
+import uvloop
+from starlette.responses import PlainTextResponse
 
 from app.api.http.arrival import MAX_UNREAD_S
-from tests.api.server_process import ServerProcess
+from app.api.http.connections import ConnectionTable
+from tests.api.server_process import HANG_TIMEOUT_S, ServerProcess
+from tests.api.test_draining import serving
 
 BODY = {"text": "Anna sees.", "source": "en", "target": "de"}
 
@@ -84,3 +89,30 @@ def test_the_time_to_a_streams_first_event_begins_with_the_requests_arrival(serv
     ((status, _),) = answers_after_pause(server, 0.5, request("/v1/translate/stream", BODY))
     assert status == 200
     assert server.metric("transduce_stream_first_event_seconds_sum") > 0.4
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "status"),
+    [
+        (ConnectionTable(0, 0), b"/livez", b"200"),
+        (ConnectionTable(8, 8, is_for_probes=True), b"/v1/models", b"404"),
+    ],
+    ids=["reserve", "port for probes"],
+)
+def test_a_long_wait_changes_neither_the_reserve_nor_the_port_for_probes(
+    table: ConnectionTable, target: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe leaves the reserve with its answer. The port for probes has no other path, however busy it is."""
+    monkeypatch.setattr("app.api.http.protocol.unread_s", lambda _connection: MAX_UNREAD_S * 2)
+
+    async def exchange() -> bytes:
+        async with serving(PlainTextResponse("x"), table) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+            received = await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S)
+            writer.close()
+            return received
+
+    head = uvloop.run(exchange()).partition(b"\r\n\r\n")[0]
+    assert head.split(b" ")[1] == status
+    assert b"\r\nconnection: close" in head

@@ -36,7 +36,7 @@ class Dialect:
     any_site_paths: the paths that pages of any site may call. A request there must leave no file and no glossary on the
         server.
     headers: the headers of every error response.
-    trace_header: the response header in which this dialect's clients look for the request's id.
+    trace_header: the response header, in lower case, in which this dialect's clients look for the request's id.
     """
 
     paths: tuple[str, ...]

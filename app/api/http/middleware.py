@@ -160,7 +160,7 @@ class _Answer:
         encoded_id = state["request_id"].encode("latin-1")
         self._headers = [(b"x-request-id", encoded_id), (b"x-content-type-options", b"nosniff")]
         if trace_header is not None:
-            self._headers.append((trace_header.lower().encode("latin-1"), encoded_id))
+            self._headers.append((trace_header.encode("latin-1"), encoded_id))
         self.status = 0
         self.is_complete = False
 

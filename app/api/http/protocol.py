@@ -94,6 +94,7 @@ class BoundedProtocol(ClosingProtocol):
         self._num_framing_bytes = 0  # of a chunked body, less MAX_FRAMING_PER_BYTE for each content byte
         self._framing = Framing()
         self._is_upgrade_offered = False
+        self._held_refusal: Refusal | None = None  # sent after the answers to earlier requests
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit the connection and wait for its first request, or refuse it."""
@@ -117,7 +118,7 @@ class BoundedProtocol(ClosingProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of an incomplete header, and feed the parser."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._held_refusal is not None:
             return
         if self._is_silent:  # the time of the first request begins
             self._stop_read_timer()
@@ -249,7 +250,10 @@ class BoundedProtocol(ClosingProtocol):
         """Mark the connection as idle, or start the read timer if the body of a pipelined request is incomplete."""
         super().on_response_complete()
         self._answered_at_s = self.loop.time()
-        if self._is_idle():
+        if self._held_refusal is not None:
+            if self._is_next() and not self.transport.is_closing():
+                self._refuse(self._held_refusal)
+        elif self._is_idle():
             self._idle[self] = None
         elif self.cycle.more_body and self._read_timer is None:
             self._expect_request()
@@ -300,6 +304,10 @@ class BoundedProtocol(ClosingProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
+    def _is_next(self) -> bool:
+        """Whether the next response answers the request that arrives now, because earlier requests are answered."""
+        return self._is_idle() or (self.cycle is self._current_cycle and self.cycle.more_body)
+
     def _needs_read_timer(self) -> bool:
         """Whether the read timer must run, because a part of a request has not arrived.
 
@@ -345,13 +353,19 @@ class BoundedProtocol(ClosingProtocol):
     def _refuse(self, refusal: Refusal, *, before_body: bool = False) -> None:
         """Send the refusal without calling the application, and close the connection.
 
+        If an earlier request is unanswered, hold the refusal back, because its client would take it for the answer.
         before_body: whether the parser goes on with the request's body, after which the connection is closed.
         """
         if self._is_lingering:  # a response has been sent
             self.transport.close()
             return
+        if not self._is_next():
+            self._held_refusal = refusal
+            self._stop_read_timer()
+            return
         request_id = request_id_of(self.headers or ())
-        self.transport.write(refusal_bytes(refusal, request_id))
+        if self._is_idle() or not self.cycle.response_started:
+            self.transport.write(refusal_bytes(refusal, request_id))
         if before_body:
             self._idle[self] = None
             self._linger()

@@ -191,7 +191,6 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        await asyncio.sleep(0)  # the event loop closes their sockets
 
     def _on_signal(self, number: int) -> None:
         if not self._signals.counts():
@@ -269,7 +268,7 @@ def listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     except UnicodeError as error:  # a part of the name is empty or too long
         raise OSError(f"cannot listen on {host} port {port}: not a host name") from error
     return listener
