@@ -39,8 +39,9 @@ NEVER = -30_000.0
 # The score of a piece that is not used. Not a whole number, because `app.text.tokenizer` takes whole scores at the end
 # of a model for ranks of BPE merges.
 UNUSED_SCORE = -1000.5
-# Pieces of byte fallback.
+# The number and the names of the pieces of byte fallback.
 NUM_BYTES = 256
+BYTES = frozenset(f"<0x{number:02X}>" for number in range(NUM_BYTES))
 # Maximum number of names of a list in a message.
 MAX_SHOWN = 10
 
@@ -193,19 +194,22 @@ def reordered(
     for piece in PLACEHOLDER_SYMBOLS:
         score = SPELLED_SCORE if spells_unknown else 0.0
         new.pieces.add(piece=piece, score=score, type=Piece.USER_DEFINED)
+    pieces_of_bytes = {piece.piece for piece in proto.pieces if piece.type == Piece.BYTE}
+    has_bytes = len(pieces_of_bytes.intersection(order, vocabulary)) == NUM_BYTES
+    # SentencePiece reads no model that has some of the bytes, and none that has bytes without byte_fallback.
+    unusable = set() if has_bytes else pieces_of_bytes
     for piece in order:
         old = known.get(piece)
         if is_tag(piece) or piece in language_tokens:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
-            kind = old.type if piece in vocabulary else Piece.UNUSED
+            kind = old.type if piece in vocabulary and piece not in unusable else Piece.UNUSED
             new.pieces.add(piece=piece, score=old.score, type=kind)
         else:
             new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
     spec = new.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = FIRST[:4]
-    has_bytes = sum(piece.type == piece.BYTE for piece in new.pieces) == NUM_BYTES
     spec.vocab_size, spec.byte_fallback = len(new.pieces), spec.byte_fallback and has_bytes
     return bytes(new.SerializeToString())
 
@@ -235,11 +239,14 @@ def rows_of(vocabulary: Mapping[str, int], order: list[str], specials: Specials)
 def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """The output's bias (vocab_size,) by our ids, set to NEVER for the pieces that no translation may contain.
 
-    These are padding, start and unknown, the pieces of `merged_pieces` and `filled`, and all placeholder symbols except
-    the first. If the vocabulary has all placeholder symbols, only `merged_pieces` and `filled` are set to NEVER.
+    These are padding, start and unknown, the pieces of `merged_pieces` and `filled`, all placeholder symbols except the
+    first, and the bytes if the vocabulary lacks one. If the vocabulary has all placeholder symbols, only
+    `merged_pieces`, `filled` and such bytes are set to NEVER.
     """
-    masked = bias.clone()
-    masked[len(FIRST) + len(piece_order(vocabulary)) :] = NEVER
+    masked, order = bias.clone(), piece_order(vocabulary)
+    masked[len(FIRST) + len(order) :] = NEVER
+    if not vocabulary.keys() >= BYTES:
+        masked[[index for index, piece in enumerate(order, len(FIRST)) if piece in BYTES]] = NEVER
     if not _has_symbols(vocabulary):
         masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER
     return masked

@@ -71,9 +71,8 @@ class Optimizers:
                 for parameter in group["params"]:
                     prefix = f"{self._names[id(parameter)]}/"
                     values = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
-                    if values:
-                        # A fused Adam on a GPU needs its step count there, too.
-                        optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in values.items()}
+                    # A fused Adam on a GPU needs its step count there, too.
+                    optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in values.items()}
 
 
 def _is_layer_matrix(name: str, parameter: Tensor) -> bool:

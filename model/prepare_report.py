@@ -64,8 +64,11 @@ class Report:
         }
 
     def table(self) -> str:
-        """Return two tables: the reasons with their counts, and the domains with their most frequent reason."""
-        total = max(self.read.total(), 1)
+        """Return two tables: the reasons with their counts, and the domains with their most frequent reason.
+
+        At least one pair must have been read.
+        """
+        total = self.read.total()
         rows = [("reason", "pairs", "share", "meaning")]
         rows += [
             (str(reason), f"{counts.total():,}", f"{counts.total() / total:.1%}", MEANINGS[reason])
@@ -89,7 +92,7 @@ class Report:
         most = max(counts, key=lambda reason: counts[reason], default=None)
         note = f"{most} {counts[most]:,}" if most is not None and counts[most] else ""
         name = "all" if domain is None else domain
-        return name, f"{read:,}", f"{sum(counts.values()) / max(read, 1):.1%}", f"{written:,}", note
+        return name, f"{read:,}", f"{sum(counts.values()) / read:.1%}", f"{written:,}", note
 
     def _by_count(self) -> list[tuple[Reason, Counter[str]]]:
         """Reasons with their counts, the most frequent first."""

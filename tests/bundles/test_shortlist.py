@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from app.shortlist_file import (
 )
 from app.text.tokenizer import Tokenizer
 from export.bundle_shortlist import write_with_shortlist
+from export.shortlist_cli import add_shortlist_arguments
 from tests.api.server_process import ServerProcess
 from tests.bundles.damage import set_field, update_hashes
 from tests.engine.core_driver import CoreDriver, hypotheses_of
@@ -148,8 +151,8 @@ def test_an_output_inside_the_bundle_is_noticed_before_the_learning(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "link").symlink_to(bundle)
-    for folder in (bundle, tmp_path / "link"):
-        arguments = ["shortlist", str(bundle), "--data", str(tmp_path / "none.tsv")]
+    for path, folder in product((bundle, tmp_path / "link"), repeat=2):
+        arguments = ["shortlist", str(path), "--data", str(tmp_path / "none.tsv")]
         assert main([*arguments, "--output", str(folder / "more" / "copy")]) != 0
         assert "lies in the bundle" in capsys.readouterr().err
     assert not (bundle / "more").exists()
@@ -182,6 +185,13 @@ def test_a_refused_log_probability_is_noticed_before_the_learning(
     with pytest.raises(SystemExit):
         main(["shortlist", str(bundle), "--data", "none.tsv", f"--min-log-probability={value}"])
     assert f"'{value}' is not a number of at most 0" in capsys.readouterr().err
+
+
+def test_the_least_log_probability_may_be_0() -> None:
+    parser = argparse.ArgumentParser()
+    add_shortlist_arguments(parser)
+    args = parser.parse_args(["bundle", "--data", "x.tsv", "--min-log-probability", "0"])
+    assert args.min_log_probability == 0
 
 
 def test_missing_parents_are_made(bundle: Path, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from export.cli import decoding_defaults
 
 def test_the_option_replaces_the_default_exponent() -> None:
     assert decoding_defaults(None) == DEFAULT_DECODING
-    assert decoding_defaults(1.25) == DEFAULT_DECODING.model_copy(update={"alpha": 1.25})
+    for alpha in (0.0, 1.25, 10.0):
+        assert decoding_defaults(alpha) == DEFAULT_DECODING.model_copy(update={"alpha": alpha})
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 10.1, float("nan")])

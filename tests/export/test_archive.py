@@ -41,6 +41,7 @@ def test_files_are_unpacked_and_an_only_folder_is_returned(write: object, name: 
     assert {path.name: path.read_bytes() for path in flat.iterdir()} == {"a": b"1", "b": b"2"}
     inner = unpack(write(tmp_path / name, {"top/a": b"1", "top/b": b"2"}), tmp_path / "inner")
     assert inner == tmp_path / "inner" / "top"
+    assert unpack(write(tmp_path / name, {"a": b"1"}), tmp_path / "file") == tmp_path / "file"
 
 
 MACOS = ["__MACOSX/top/._a", "__MACOSX/._top", "top/._a", "top/.DS_Store", ".DS_Store", "._top"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import sentencepiece
 
+from app.decoding.options import DecodingOptions
+from app.engine.limits import EngineLimits
 from app.language_pairs import LanguagePair
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.cli import run_export
@@ -21,8 +24,10 @@ from export.golden import (
     golden_pairs,
     golden_sources,
     num_golden_rows,
+    translate_ids,
 )
 from export.output_folder import ExportError
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.export.tiny import MAX_LENGTH, export_arguments, random_model, write_checkpoint
 
 
@@ -72,6 +77,12 @@ def test_the_caches_of_golden_sentences_hold_the_widest_beam_in_a_model_of_any_s
     dimensions = SimpleNamespace(num_decoder_layers=num_layers, d_model=256 if num_rows == NUM_ROWS else 512)
     manifest: Any = SimpleNamespace(dimensions=dimensions, max_target_length=256)
     assert num_golden_rows(manifest) == num_rows
+
+
+def test_a_model_may_take_longer_sources_than_an_engine_by_default() -> None:
+    limits = replace(LIMITS, max_source_length=2 * EngineLimits().max_pending_tokens)
+    options = DecodingOptions(max_target_length=limits.max_target_length - 1)
+    assert len(translate_ids(FakeRunner(limits), [(5, 6, EOS)], options)) == 1
 
 
 def test_sentences_that_the_vocabulary_cannot_encode_are_left_out(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_weights_of_a_pickle_are_fetched_if_there_are_no_others(
     assert done.returncode == 0, done.stderr
     assert set(hub.fetched) == NEEDED | {"pytorch_model.bin"}
     assert f"/api/models/{PICKLED}/revision/v2" in hub.requests
+    assert f"/api/models/{PICKLED}/revision/main" not in hub.requests, "both downloads are of one commit"
 
 
 def test_the_search_of_marians_own_files_is_fetched(

@@ -328,6 +328,7 @@ def test_all_missing_files_are_listed(tmp_path: Path) -> None:
         ),
         ("vocab_size", 7, "vocab_size of config.json is 7"),
         ("eos_token_id", 5, "</s> is 0 in vocab.json, eos_token_id of config.json is 5"),
+        ("decoder_start_token_id", 0, "_start_token_id of config.json is 0, which is neither <pad> nor <s>"),
         ("d_model", 32, "; config.json requires ("),
         ("decoder_layers", 3, "the weight model.decoder.layers.2.self_attn.q_proj.weight is missing"),
     ],
@@ -376,22 +377,18 @@ def test_a_pickle_with_code_is_refused_and_not_run(broken: Path, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_target_without_its_tag_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_and_targets_that_do_not_fit_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_marian(tmp_path / "many", tags=TAGS)
-    arguments = [
-        "import",
-        str(tmp_path / "many"),
-        "--output",
-        str(tmp_path / "out"),
-        "--source",
-        "en",
-        "--licence",
-        "MIT",
-    ]
-    for target, message in (
-        ("de", "--target de needs a tag: --target 'de=>>deu<<'; the model has >>deu<<, >>nld<<"),
-        ("fr=>>fra<<", "--target fr: the vocabulary has no tag >>fra<<"),
+    write_marian(tmp_path / "one")
+    options = ["--output", str(tmp_path / "out"), "--source", "en", "--licence", "MIT"]
+    for name, targets, message in (
+        ("many", ["de"], "--target de needs a tag: --target 'de=>>deu<<'; the model has >>deu<<, >>nld<<"),
+        ("many", ["fr=>>fra<<"], "--target fr: the vocabulary has no tag >>fra<<"),
+        ("one", ["de", "fr"], "the model has no tags, so it has only one target language: name one --target"),
     ):
-        assert main([*arguments, "--target", target]) == 1
+        named = [part for target in targets for part in ("--target", target)]
+        assert main(["import", str(tmp_path / name), *options, *named]) == 1
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

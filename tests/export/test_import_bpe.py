@@ -86,6 +86,16 @@ def test_translations_equal_those_of_ctranslate2(translator: Any, processor: Any
     assert [pieces_of(tokenizer, found[index]) for index in ended] == [reference[index] for index in ended]
 
 
+def test_a_single_character_that_the_vocabulary_lacks_is_no_merged_piece() -> None:
+    sentences = [text for pair in pairs() for text in (pair.source, pair.target)]
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    proto.ParseFromString(sentencepiece_model(sentences, 110, "bpe"))
+    normal = [piece.piece for piece in proto.pieces if piece.type == piece.NORMAL]
+    lacking = [max(normal, key=len), next(piece for piece in normal if len(piece) == 1)]
+    vocabulary = {piece: index for index, piece in enumerate(normal) if piece not in lacking}
+    assert merged_pieces([proto], vocabulary) == lacking[:1]
+
+
 def test_a_unigram_model_needs_no_piece_that_the_vocabulary_lacks() -> None:
     sentences = [text for pair in pairs() for text in (pair.source, pair.target)]
     content = sentencepiece_model(sentences, 110)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+import torch
 
 from app.bundle import Bundle, load_bundle
 from app.bundle_tokenizers import load_tokenizers
@@ -19,7 +20,16 @@ from app.text.spans import source_offsets
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from export.golden import translate_ids
 from model.ctranslate2_files import read_ctranslate2
-from model.imported import FIRST, NUM_BYTES, can_spell, piece_order, read_sentencepiece, reordered
+from model.imported import (
+    FIRST,
+    NEVER,
+    NUM_BYTES,
+    can_spell,
+    masked_bias,
+    piece_order,
+    read_sentencepiece,
+    reordered,
+)
 from model.m2m import read_m2m
 from model.marian import read_marian
 from tests.export import m2m_folder
@@ -198,5 +208,13 @@ def test_both_sides_need_byte_fallback_and_a_row_for_each_byte(tmp_path: Path, c
     order = piece_order(vocabulary)
     content = reordered(protos[0], order, vocabulary, spells_unknown=is_spelled)
     (tmp_path / "again").write_bytes(content)
+    assert Tokenizer(tmp_path / "again").vocab_size == len(FIRST) + len(order), (
+        "SentencePiece reads the model"
+    )
+    bias = masked_bias(torch.zeros(len(FIRST) + len(order)), vocabulary)
+    are_bytes_masked = {
+        float(bias[order.index(f"<0x{byte:02X}>") + len(FIRST)]) == NEVER for byte in (0, 255)
+    }
+    assert are_bytes_masked == {case == "one byte missing"}
     again = {piece: index for index, piece in enumerate([*FIRST, *order])}
     assert can_spell([read_sentencepiece(tmp_path / "again")], [again]) == is_spelled

@@ -202,6 +202,7 @@ def broken(folder: Path, translator: object, tmp_path: Path) -> Path:
         (struct.pack("<I", 5), "has the format 5; only 6"),
         (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + struct.pack("<I", 3), "holds a WhisperSpec"),
         (variables_file("x", (10**9, 10), 0, b"1234"), "the size of x does not match its shape"),
+        (variables_file("x", (1,), 0, b"12345678"), "the size of x does not match its shape"),
         (variables_file("x", (1,), 9, b"1234"), "x has the unknown type 9"),
         (variables_file("x", (1,), 0, b"1234")[:-6], "model.bin is cut off"),
     ],
@@ -312,6 +313,23 @@ def test_missing_files_are_named(broken: Path) -> None:
         read_ctranslate2(broken)
     (broken / "model" / "shared_vocabulary.json").unlink()
     with pytest.raises(UnusableModel, match=r"shared_vocabulary\.json or shared_vocabulary\.txt is missing"):
+        read_ctranslate2(broken)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_vocabulary_may_have_one_piece_a_line(broken: Path, end: str) -> None:
+    path, expected = broken / "model" / "shared_vocabulary.json", read_ctranslate2(broken)
+    pieces = json.loads(path.read_text("utf-8"))
+    path.unlink()
+    path.with_suffix(".txt").write_text("\n".join(pieces) + end, "utf-8")
+    assert read_ctranslate2(broken).source_spm == expected.source_spm
+
+
+def test_a_vocabulary_with_a_piece_twice_is_refused(broken: Path) -> None:
+    path = broken / "model" / "shared_vocabulary.json"
+    pieces = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps([*pieces[:-1], pieces[-2]]), "utf-8")
+    with pytest.raises(UnusableModel, match=r"shared_vocabulary\.json has a piece twice"):
         read_ctranslate2(broken)
 
 

@@ -333,6 +333,10 @@ def test_an_impossible_array_is_refused(tmp_path: Path, entries: Any, message: s
     ("content", "message"),
     [
         (binary_shortlist([[1], [2]], num_first=1), "it is for 2 source subwords, and the vocabulary has 3"),
+        (
+            binary_shortlist([[1], [3], [0]], num_first=1),
+            "it has the id 3, and the vocabulary has 3 subwords",
+        ),
         (b"12345678" * 6, "it is not a binary shortlist"),
     ],
 )

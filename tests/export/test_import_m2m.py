@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from app.bundle import Bundle, load_bundle, read_manifest
 from app.decoding.options import DecodingOptions, LengthPenalty
@@ -21,11 +22,13 @@ from app.text.tokenizer import Tokenizer
 from export.golden import MAX_PAIRS, translate_ids
 from export.portable import FormatError, read_bundle
 from export.verify import VerifyOptions, verify
+from model.checkpoint import CheckpointError
 from model.config import BOS_ID
 from model.language_codes import of_m2m_100, of_nllb
 from model.m2m import read_m2m
 from model.transformer import Transformer
 from tests.api.server_process import ServerProcess
+from tests.bundles.damage import set_field, update_hashes
 from tests.e2e.conftest import SERVE_BY_FORK
 from tests.export.m2m_folder import (
     KINDS,
@@ -258,6 +261,8 @@ def test_sources_may_be_longer_than_a_servers_encoder_takes_by_default(tmp_path:
     options = ("--source", "en", "--target", "de", "--precisions", "fp32", "--max-length", "600")
     assert run_import(tmp_path / "long", tmp_path / "out", *options) == 0
     assert load_bundle(tmp_path / "out").manifest.max_source_length == 600
+    whole, more = read_m2m(tmp_path / "long"), read_m2m(tmp_path / "long", max_length=5000)
+    assert more.config.max_length == whole.config.max_length < 5000
 
 
 def test_all_languages_need_no_list_of_pairs(tmp_path: Path) -> None:
@@ -308,6 +313,22 @@ def test_the_bundle_has_only_the_named_pairs(
     ]
     verify_few_sentences(monkeypatch)
     assert all(check.is_passed for check in verify(tmp_path / "out", VerifyOptions()).checks)
+
+
+def test_a_checkpoint_needs_a_position_for_the_start_token_of_targets(
+    imported: Imported, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(imported.bundle.path, tmp_path / "own"))
+    most = imported.bundle.manifest.max_target_length
+    set_field("max_source_length", most)(own)
+    change(own / "weights" / "config.json", lambda config: config["model"].update(max_length=most))
+    weights = load_file(own / "weights" / "model.safetensors")
+    weights["embedding.positions"] = weights["embedding.positions"][:most].clone()
+    save_file(weights, own / "weights" / "model.safetensors")
+    update_hashes(own)
+    message = f"the checkpoint has {most} positions, and the bundle needs {most + 1}"
+    with pytest.raises(CheckpointError, match=message):
+        verify(own, VerifyOptions())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -175,6 +176,27 @@ def test_an_id_that_is_negative_or_stands_twice_is_refused(tmp_path: Path, ident
     assert problems_of(tmp_path) == ["tokenizer.json has an id twice, or a negative one"]
 
 
+def test_an_id_that_equals_the_vocab_size_is_refused(tmp_path: Path) -> None:
+    write_nllb(tmp_path)
+    size = json.loads((tmp_path / "config.json").read_text("utf-8"))["vocab_size"]
+    change(tmp_path / "tokenizer.json", lambda tokenizer: tokenizer["added_tokens"][-1].update(id=size))
+    assert problems_of(tmp_path) == [
+        f"tokenizer.json has ids up to {size}, vocab_size of config.json is {size}"
+    ]
+
+
+def test_a_model_of_one_language_is_refused(tmp_path: Path) -> None:
+    write_nllb(tmp_path)
+
+    def keep_one(tokenizer: dict[str, Any]) -> None:
+        tokenizer["added_tokens"] = [
+            token for token in tokenizer["added_tokens"] if token["content"] not in NLLB_LANGUAGES[1:]
+        ]
+
+    change(tmp_path / "tokenizer.json", keep_one)
+    assert "tokenizer.json has fewer than two languages" in problems_of(tmp_path)
+
+
 def test_a_vocab_size_that_the_weights_do_not_have_takes_no_memory(broken: Path) -> None:
     """In M2M-100, num_madeup_words agrees with the claimed vocab_size."""
     more = 1_000_000
@@ -197,3 +219,14 @@ def test_two_codes_of_one_language_are_refused(tmp_path: Path) -> None:
     text = (tmp_path / "tokenizer.json").read_text("utf-8").replace("ace_Arab", "lvs_Latn")
     (tmp_path / "tokenizer.json").write_text(text.replace("zho_Hant", "lav_Latn"), "utf-8")
     assert problems_of(tmp_path) == ["tokenizer.json has the language lv twice"]
+
+
+@pytest.mark.parametrize("languages", ["en", "en,,en", "de,en,de"])
+def test_fewer_than_two_languages_and_equal_ones_are_a_usage_error(
+    languages: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--output", str(tmp_path / "out"), "--licence", "MIT", "--languages", languages)
+    with pytest.raises(SystemExit):
+        main(["import", str(tmp_path), *options])
+    message = f"argument --languages: '{languages}' are not two or more different languages, such as en,de,fr"
+    assert message in capsys.readouterr().err

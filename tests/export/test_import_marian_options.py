@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.imported import UnusableModel
+from model.imported import MAX_SHOWN, PAD, UnusableModel, shown
 from model.marian import read_marian
 from tests.export.marian_folder import change_npz
 
@@ -79,6 +79,29 @@ def test_a_vocabulary_that_is_no_table_of_numbers_is_refused(npz: Path, content:
     vocabulary.write_text(content, "utf-8")
     with pytest.raises(UnusableModel, match=r"vocab\.yml does not give each piece a number"):
         read_marian(npz)
+
+
+def test_a_vocabulary_with_a_padding_is_refused(npz: Path) -> None:
+    (vocabulary,) = npz.glob("*vocab.yml")
+    vocabulary.write_text(f'{vocabulary.read_text("utf-8")}\n"{PAD}": 9999\n', "utf-8")
+    with pytest.raises(UnusableModel, match=f"has {PAD}, which Marian's vocabularies do not have"):
+        read_marian(npz)
+
+
+def test_a_vocabulary_may_be_there_twice_if_both_are_equal(npz: Path) -> None:
+    (vocabulary,) = npz.glob("*vocab.yml")
+    expected, second = read_marian(npz), npz / "second.vocab.yml"
+    second.write_bytes(vocabulary.read_bytes())
+    assert read_marian(npz).source_spm == expected.source_spm
+    second.write_text("a: 1\n", "utf-8")
+    with pytest.raises(UnusableModel, match="2 files are called"):
+        read_marian(npz)
+
+
+def test_a_message_shows_all_of_ten_names_and_cuts_off_more() -> None:
+    names = [str(number) for number in range(MAX_SHOWN)]
+    assert shown(names) == ", ".join(names)
+    assert shown([*names, "more"]) == f"{', '.join(names)}, ..."
 
 
 def test_options_that_change_nothing_are_accepted(npz: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from app.bundle import load_bundle
+from app.decoding.options import MAX_BEAM_SIZE
 from model.generation_options import LEFT_OUT, left_out_options
 from model.imported import UnusableModel
 from model.m2m import read_m2m
@@ -86,6 +88,14 @@ def test_the_import_names_the_options_that_it_leaves_out(
         assert f"{name} of {file} is {value}; the bundle does not have this option" in lines
 
 
+def test_a_beam_wider_than_a_server_takes_becomes_its_widest(tmp_path: Path) -> None:
+    write_marian(tmp_path / "theirs")
+    change(tmp_path / "theirs" / "generation_config.json", partial(_update, {"num_beams": MAX_BEAM_SIZE + 1}))
+    arguments = [*IMPORT_OPTIONS, "--max-length", "24"]
+    assert main(["import", str(tmp_path / "theirs"), "--output", str(tmp_path / "out"), *arguments]) == 0
+    assert load_bundle(tmp_path / "out").manifest.decoding.beam_size == MAX_BEAM_SIZE
+
+
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_each_option_that_is_left_out_is_named(name: str) -> None:
     (note,) = left_out_options({}, {name: 7})
@@ -97,7 +107,7 @@ def test_options_that_change_nothing_are_not_named() -> None:
     found = {
         "bad_words_ids": [[58100]], "pad_token_id": 58100, "forced_eos_token_id": 0, "renormalize_logits": True,
         "num_beams": 4, "max_length": 512, "do_sample": False, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
-        "min_new_tokens": 1, "forced_bos_token_id": None, "suppress_tokens": [],
+        "min_length": 2, "min_new_tokens": 1, "forced_bos_token_id": None, "suppress_tokens": [],
     }  # fmt: skip
     assert left_out_options(found, {}) == left_out_options(found, found) == ()
     assert left_out_options({"no_repeat_ngram_size": 3}, {"no_repeat_ngram_size": 0}) == ()

@@ -79,3 +79,12 @@ def test_the_card_says_that_the_bundle_lacks_the_scored_fp32(
     card = render_card(bundle_request().facts, changed, num_parameters=1)
     assert ("60.0 |\n\nThe scores in fp32 are those" in card) == has_note
     assert ("The bundle has no variant in fp32.\n\nsacreBLEU signatures:" in card) == has_note
+
+
+def test_a_bar_in_the_name_of_a_corpus_does_not_end_its_cell(tiny: Path) -> None:
+    manifest = load_bundle(tiny / "bundle").manifest
+    (corpus,) = manifest.training.data
+    training = manifest.training.model_copy(update={"data": (corpus.model_copy(update={"name": "one|two"}),)})
+    changed = manifest.model_copy(update={"training": training})
+    card = render_card(bundle_request().facts, changed, num_parameters=1)
+    assert "| one\\|two | 400 | CC0-1.0 |" in card

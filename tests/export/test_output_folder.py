@@ -191,6 +191,15 @@ def test_the_old_bundle_is_restored_if_the_output_is_an_empty_folder(tmp_path: P
     assert names(tmp_path / "out") == ["old"]
 
 
+def test_the_old_bundle_is_restored_if_the_new_one_cannot_be_moved(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    with pytest.raises(FileNotFoundError):
+        replace_folder(tmp_path / "missing", tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["old"]
+
+
 def test_the_old_bundle_is_removed_if_the_new_one_is_there(tmp_path: Path) -> None:
     for name in ("out", ".out.export.old"):
         (tmp_path / name).mkdir()
@@ -280,6 +289,7 @@ def test_the_files_of_another_format_have_the_modes_of_the_umask(
     [
         (replace(SMALL, name="Mein Modell"), "--name: 'Mein Modell' is not of 1 to 64 lower-case letters"),
         (replace(SMALL, name="a\n"), "--name: "),
+        (replace(SMALL, version="1\n"), "--version: "),
         (replace(SMALL, version="a b"), "--version: 'a b' is not of 1 to 64 letters, digits"),
         (replace(SMALL, source="EN"), "--source: 'EN' is no BCP 47 tag, such as en or pt-BR"),
         (replace(SMALL, target="deutsch"), "--target: 'deutsch' is no BCP 47 tag"),

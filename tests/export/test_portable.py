@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
-from export.huggingface_writer import dimension_order
-from export.portable import FormatError
+from export import ctranslate2_writer
+from export.bundle_writer import DEFAULT_DECODING
+from export.huggingface_writer import dimension_order, write_huggingface
+from export.portable import FormatError, PortableModel, read_checkpoint
 from model.checkpoint import TOKENIZER, load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, preset
 from model.ctranslate2_binary import read_variables
@@ -334,12 +337,26 @@ def test_learned_positions_cannot_become_marians(tmp_path: Path, capsys: pytest.
 
 
 def test_sources_without_an_end_token_cannot_become_marians(tmp_path: Path) -> None:
-    from export.huggingface_writer import write_huggingface
-    from export.portable import PortableModel
-
     portable = PortableModel(random_model(), (), Path(), Path(), ends_source=False)
     with pytest.raises(FormatError, match="sources have no end token"):
         write_huggingface(portable, tmp_path / "out")
+
+
+def test_the_search_of_a_greedy_model_does_not_stop_early(tiny: Path, tmp_path: Path) -> None:
+    """`transformers` warns of this option if there is one beam."""
+    greedy = DEFAULT_DECODING.model_copy(update={"beam_size": 1})
+    write_huggingface(replace(read_checkpoint(tiny / "checkpoint"), decoding=greedy), tmp_path / "out")
+    options = json.loads((tmp_path / "out" / "generation_config.json").read_text("utf-8"))
+    assert (options["num_beams"], options["early_stopping"]) == (1, False)
+
+
+@pytest.mark.parametrize("ends_source", [True, False])
+def test_ctranslate2_adds_the_end_token_that_sources_have(
+    ends_source: bool, tiny: Path, tmp_path: Path
+) -> None:
+    portable = replace(read_checkpoint(tiny / "checkpoint"), ends_source=ends_source)
+    ctranslate2_writer.write_ctranslate2(portable, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))["add_source_eos"] == ends_source
 
 
 def test_a_stored_table_of_marians_positions_needs_no_permutation() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from export.quantize import LARGEST, quantize_columns, quantize_rows
+from export.quantize import CHUNK_ROWS, LARGEST, quantize_columns, quantize_rows
 
 tables = arrays(
     np.float32,
@@ -53,3 +53,19 @@ def test_zeros_stay_zeros() -> None:
     quantized, scales = quantize_rows(np.zeros((2, 3), np.float32))
     assert not quantized.any()
     np.testing.assert_array_equal(scales, [1.0, 1.0])
+
+
+def test_a_row_does_not_depend_on_the_number_of_rows_before_it() -> None:
+    table = np.random.default_rng(1).normal(size=(CHUNK_ROWS + 2, 3)).astype(np.float32)
+    quantized, scales = quantize_rows(table)
+    last, last_scales = quantize_rows(table[CHUNK_ROWS - 1 :])
+    np.testing.assert_array_equal(quantized[CHUNK_ROWS - 1 :], last)
+    np.testing.assert_array_equal(scales[CHUNK_ROWS - 1 :], last_scales)
+
+
+def test_the_smallest_numbers_keep_their_signs() -> None:
+    """Their scale is the smallest number itself, so their quotients are larger than LARGEST."""
+    smallest = np.float32(2.0**-149)
+    quantized, scales = quantize_rows(np.array([[190, -180]], np.float32) * smallest)
+    assert scales == [smallest]
+    assert quantized.tolist() == [[LARGEST, -LARGEST]]

@@ -13,7 +13,7 @@ from app.text.tokenizer import Tokenizer
 from export.bundle_shortlist import write_with_shortlist
 from export.shortlist import encode_pairs, make_table
 from export.verify import VerifyOptions, verify
-from export.verify_scores import shortlist_check
+from export.verify_scores import MAX_SHORTLIST_LOSS, shortlist_check
 from model.corpus import Pair
 from tests.bundles.damage import set_field
 from tests.export.tiny import recorded_translations, sentences, verify_few_sentences
@@ -63,6 +63,15 @@ def test_pairs_beyond_the_memory_are_left_out_at_random(tiny: Path, monkeypatch:
     assert len(part.sentences) + part.num_skipped + part.num_left_out == len(pairs)
     first = {tokenizer.encode(pair.source).ids[:-1] for pair in pairs[:40]}
     assert not {tuple(source) for source, _ in part.sentences} <= first, "the first pairs are not preferred"
+
+
+def test_a_side_of_exactly_the_maximum_length_is_used(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(tiny / "bundle" / "source.spm")
+    (pair, *_) = sentences()
+    lengths = [len(tokenizer.encode(text).ids) - 1 for text in (pair.source, pair.target)]
+    monkeypatch.setattr("export.shortlist.MAX_SUBWORDS", max(lengths))
+    for is_reversed in (False, True):
+        assert encode_pairs([pair], tokenizer, tokenizer, is_reversed=is_reversed).num_skipped == 0
 
 
 def test_the_command_tells_how_many_pairs_it_used(
@@ -150,3 +159,4 @@ def test_bleu_with_a_shortlist_may_lose_at_most_the_limit(listed: float, is_pass
     check = shortlist_check("a test set", listed=listed, whole=30.0)
     assert check.is_passed == is_passed
     assert f"{listed:.2f}, whole vocabulary 30.00" in check.line()
+    assert shortlist_check("a test set", listed=0.0, whole=MAX_SHORTLIST_LOSS).is_passed

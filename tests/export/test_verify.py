@@ -15,15 +15,17 @@ import pytest
 
 from app.bundle import Manifest, load_bundle
 from app.errors import BundleError, EngineFailure
+from app.runtime.interface import Floats
 from app.runtime.kernels import is_native_usable
 from app.runtime.ort_runner import LoadedRunner
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
 from export.golden import GoldenSource, translate_golden
+from export.parity import ParityPair, stepwise_log_probabilities
 from export.report import Check, Report, ReportError, read_scores
 from export.verify import VerifyOptions, verify
-from export.verify_scores import bleu_check
+from export.verify_scores import MAX_BLEU_LOSS, bleu_check
 from model.checkpoint import CheckpointError, Saved, load, save
 from model.config import EOS_ID
 from model.corpus import CorpusError
@@ -82,6 +84,10 @@ def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
     names = [check["name"] for check in fields["checks"]]
     assert "fp32 log-probabilities" in names
     assert "int8 alone and in a batch" in names
+    limits = {check["name"]: check["limit"] for check in fields["checks"]}
+    assert limits["int8 golden ids"] == 0
+    num_golden = len((tiny / "bundle" / "golden.jsonl").read_text("utf-8").splitlines())
+    assert [limits[name] for name in NATIVE_GOLDEN_IDS] == [num_golden // 5] * len(NATIVE_GOLDEN_IDS)
     assert fields["skipped"]
     assert "FAILED" not in capsys.readouterr().err
     assert failed(tiny / "bundle", VerifyOptions()) == []
@@ -132,6 +138,22 @@ def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path
         tiny / "checkpoint/tokenizer.spm",
     )
     assert "int8 golden scores" in failed(tiny / "bundle", VerifyOptions(checkpoint=other))
+
+
+@pytest.mark.seconds
+@pytest.mark.usefixtures("_few_sentences")
+def test_a_log_probability_that_is_no_number_fails(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the second of several pairs."""
+
+    def with_a_nan(runner: LoadedRunner, pairs: Sequence[ParityPair]) -> list[Floats]:
+        found = stepwise_log_probabilities(runner, pairs)
+        found[1][0, 0] = math.nan
+        return found
+
+    monkeypatch.setattr("export.parity.stepwise_log_probabilities", with_a_nan)
+    checks = [check for check in verify(tiny / "bundle", VerifyOptions()).checks if "log-prob" in check.name]
+    assert len(checks) >= 4
+    assert [check.name for check in checks if check.is_passed] == []
 
 
 @pytest.mark.seconds
@@ -295,6 +317,7 @@ def test_bleu_of_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -
     check = bleu_check("a test set", int8=int8, fp32=30.0)
     assert check.is_passed == is_passed
     assert f"{int8:.2f}, fp32 30.00" in check.line()
+    assert bleu_check("a test set", int8=0.0, fp32=MAX_BLEU_LOSS).is_passed
 
 
 @pytest.mark.seconds

@@ -55,6 +55,11 @@ def test_a_new_an_empty_and_an_averaged_folder_are_written(run: Path, tmp_path: 
     assert not list(tmp_path.glob(".*"))
 
 
+def test_the_last_checkpoints_are_the_newest(run: Path, tmp_path: Path) -> None:
+    assert main(["average", "--run", str(run), "--last", "1", "--output", str(tmp_path / "new")]) == 0
+    assert weights(tmp_path / "new") == [6.0, 6.0, 6.0]
+
+
 @pytest.mark.parametrize("name", ["folder", "file", "run", "full", "noted", "bundle"])
 def test_an_output_that_is_no_checkpoint_or_has_other_files_is_left_as_it_is(
     name: str, run: Path, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from app.text.tokenizer import Tokenizer
+from model.cli import add_tokenizer_arguments
 from model.corpus import Pair
 from tests.forked import run_transduce
 from tests.model.sentences import pairs, write_tsv
@@ -144,6 +146,9 @@ def test_an_average_is_of_at_least_one_checkpoint(
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "0.97"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "1.5"),
         ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--character-coverage", "nan"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--vocab-size", "\u0664\u0660\u0660"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--domain", "a=inf"),
+        ("tokenizer", "--data", "x.tsv", "--output", "t.spm", "--domain", "a=-1"),
     ],
 )
 def test_a_number_out_of_range_is_a_wrong_command_line(
@@ -152,7 +157,23 @@ def test_a_number_out_of_range_is_a_wrong_command_line(
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert f"argument {arguments[-2]}: {arguments[-1]!r} is not a" in capsys.readouterr().err
+    assert f"argument {arguments[-2]}: {arguments[-1]!r} is not " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0.98", "1"])
+def test_a_character_coverage_may_be_a_limit_of_its_range(number: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_tokenizer_arguments(parser)
+    args = parser.parse_args(["--output", "t.spm", "--character-coverage", number])
+    assert args.character_coverage == float(number)
+
+
+@pytest.mark.parametrize("origin", [(), ("--data", "x.tsv", "--start-from", "old.spm")])
+def test_a_vocabulary_is_made_either_from_data_or_from_another_vocabulary(
+    origin: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tokenizer", *origin, "--output", str(tmp_path / "t.spm")]) == 2
+    assert capsys.readouterr().err == "transduce tokenizer: give either --data or --start-from\n"
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ def test_each_error_at_the_start_is_one_line(
         "--threads",
         1,
     )
-    small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1)
+    shares = ("--strange-share", 0.5, "--typed-share", 0.5)  # not above 1 together
+    small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1, *shares)
     assert run_transduce("train", "--data", data, *run_options, *small).returncode == 0
     assert yaml.safe_load((run / "config.yaml").read_text())["precision"] in ("bf16", "fp32")  # not "auto"
     other = ("--resume", "--d-ff", 64)

@@ -25,6 +25,7 @@ from model.corpus import (
     Pair,
     encode_corpus,
     read_data,
+    sample_pairs,
 )
 from model.data_arguments import pairs_of
 from model.prepare import excluded_hashes
@@ -126,6 +127,15 @@ def test_a_compressed_file_of_no_bytes_is_broken(tmp_path: Path, suffix: str) ->
     assert list(read_data(str(tmp_path / "a.tsv"))) == []
 
 
+def test_a_sample_has_pairs_of_all_parts_of_the_text() -> None:
+    text = [Pair(str(number), str(number), "d") for number in range(1000)]
+    sample = sample_pairs(text, 100)
+    assert len(set(sample)) == 100
+    by_part = Counter(int(pair.source) // 100 for pair in sample)
+    assert all(2 <= by_part[part] <= 20 for part in range(10))
+    assert sample_pairs(text[:100], 100) == text[:100]
+
+
 def test_line_numbers_in_the_first_of_three_columns_are_refused_as_domains(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +168,7 @@ def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
     assert dict(corpus.dropped) == {
         "empty": 1, "too long": 1, "lengths differ too much": 1, "excluded domain": 1, "unknown characters": 1,
     }  # fmt: skip
+    assert corpus.lost_domains == ("chat",), "a pair of home is left"
     with pytest.raises(CorpusError, match=r"^no pair is left \(left out: 1 empty\)$"):
         encode_corpus([Pair("", "", "home")], tokenizer, keep=PLAIN)
 
@@ -179,6 +190,18 @@ def test_the_same_unknown_characters_are_added_to_source_and_target(lexicon: dic
         assert all(source.count(mark) == target.count(mark) == 1 for mark in marks)
         max_marks = max(max_marks, len(marks))
     assert max_marks >= (3 if lexicon else 2)
+
+
+def test_pairs_that_get_unknown_characters_do_not_count_toward_the_share_of_typed_pairs() -> None:
+    """Both shares are of all pairs, so together they are the share of pairs that are varied."""
+    keep, pair = (
+        Filter(strange_share=0.5, typed_share=0.5),
+        Pair("The tree is old.", "Der Baum ist alt.", "home"),
+    )
+    varied = [keep.vary(pair, random.Random(seed), {}) for seed in range(20)]
+    assert pair not in varied
+    num_strange = sum(not set(STRANGE).isdisjoint(one.source) for one in varied)
+    assert 0 < num_strange < len(varied)
 
 
 def test_a_token_is_shared_only_if_it_has_exactly_one_counterpart() -> None:

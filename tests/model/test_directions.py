@@ -13,9 +13,11 @@ from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import BundleRequest, write_bundle
 from export.verify import VerifyOptions, verify
+from export.verify_scores import read_test_sets
 from model.checkpoint import Saved, save
 from model.corpus import CorpusError, Direction, Filter, encode_corpus
 from model.data_arguments import directions_of, one_way_directions, one_way_pairs, with_lexicon
+from model.imported import read_sentencepiece
 from model.lexicon import Entry
 from model.tokenizer_training import add_tags, train_tokenizer
 from model.variants import as_typed
@@ -81,6 +83,15 @@ def test_more_tags_than_subwords_are_an_error(tokenizer_path: Path, tmp_path: Pa
     with pytest.raises(ValueError, match=r"has \d+ merged subwords, fewer than the 400 tags"):
         add_tags(tokenizer_path, tmp_path / "new.spm", [f">>{number}<<" for number in range(400)])
     assert not (tmp_path / "new.spm").exists()
+
+
+def test_tags_may_take_the_places_of_all_merged_subwords(tokenizer_path: Path, tmp_path: Path) -> None:
+    pieces = read_sentencepiece(tokenizer_path).pieces
+    num_merged = sum(piece.type == piece.NORMAL and len(piece.piece) > 1 for piece in pieces)
+    tags = [f">>{number}<<" for number in range(num_merged)]
+    add_tags(tokenizer_path, tmp_path / "new.spm", tags)
+    new = Tokenizer(tmp_path / "new.spm")
+    assert len({new.id_of(tag) for tag in tags}) == num_merged
 
 
 def test_a_vocabulary_can_be_trained_with_tags(tmp_path: Path) -> None:
@@ -154,6 +165,7 @@ def test_typed_forms_keep_the_words() -> None:
     assert {source for source, _ in forms} == {"We Are here", "we are here", "We Are Here"}
     assert as_typed("Who is it?", "Wer ist das?", random_numbers)[1] == "Wer ist das?"
     assert as_typed("...", "...", random_numbers) == ("...", "...")
+    assert as_typed("We Are here.", "Wir sind hier", random_numbers)[0].endswith(".")
 
 
 def test_a_target_gains_the_first_capital_that_its_source_gains() -> None:
@@ -164,6 +176,8 @@ def test_a_target_gains_the_first_capital_that_its_source_gains() -> None:
         ("Show More", "Mehr anzeigen"),
         ("Show more", "Mehr anzeigen"),
     }
+    capital = {as_typed("Show more", "mehr anzeigen", random_numbers)[1] for _ in range(200)}
+    assert capital == {"mehr anzeigen"}, "the source has its first capital already"
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +222,18 @@ def test_both_directions_are_verified_and_scored(
     assert [check.name for check in report.checks if not check.is_passed] == []
     names = {score.test_set for score in report.scores}
     assert names == {"held-out, en to de", "held-out, de to en"}
+
+
+def test_a_test_set_of_the_reverse_direction_has_its_columns_exchanged(
+    two_way_bundle: Path, tmp_path: Path
+) -> None:
+    bundle, (pair, *_) = load_bundle(two_way_bundle), pairs()
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    data = write_tsv(tmp_path / "held-out.tsv", [pair])
+    forward, backward = read_test_sets(bundle.manifest, tokenizer, (str(data),), limit=None)
+    assert forward.sources == [tokenizer.encode_tagged(pair.source, FORWARD)]
+    assert backward.sources == [tokenizer.encode_tagged(pair.target, BACKWARD)]
+    assert (forward.references, backward.references) == ([pair.target], [pair.source])
 
 
 def test_a_tag_that_is_no_subword_is_not_exported(two_way_bundle: Path, tmp_path: Path) -> None:

@@ -72,6 +72,32 @@ def test_a_negative_alpha_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -
     assert "argument --alpha: '-1' is not a finite number of at least 0" in capsys.readouterr().err
 
 
+def test_a_text_may_have_as_many_subwords_as_the_model_has_positions(tokenizer: Tokenizer) -> None:
+    encoded = tokenizer.encode("Anna sees the river.")
+    num_ids = len(encoded.ids)
+    enough, less = (
+        Transformer(preset("tiny", tokenizer.vocab_size, max_length=length))
+        for length in (num_ids, num_ids - 1)
+    )
+    assert encode_texts(enough, tokenizer, ["Anna sees the river."]) == [encoded]
+    with pytest.raises(
+        ValueError, match=f"has {num_ids} subwords, and the model takes at most {num_ids - 1}"
+    ):
+        encode_texts(less, tokenizer, ["Anna sees the river."])
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_translation_has_one_subword_less_than_the_model_has_positions(
+    beam_size: int, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start token takes the first position."""
+    model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=32)).eval()
+    subword = tokenizer.encode("a").ids[-2]
+    logits = 100 * torch.eye(tokenizer.vocab_size)[subword]
+    monkeypatch.setattr(model.embedding, "project", lambda decoded: logits.expand(len(decoded), -1))
+    assert translate(model, tokenizer, ["Anna"], beam_size=beam_size) == [" ".join(["a"] * 31)]
+
+
 def test_a_greedy_translation_that_does_not_end_has_the_maximum_number_of_subwords(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,3 +32,11 @@ def test_a_language_that_is_detected_with_little_confidence_is_not_another_langu
     text = "Restaurant Bar Casino Hotel"
     assert num_letters(text) > MIN_LETTER_BYTES
     assert not check.is_other(text, "en")
+
+
+def test_a_language_that_the_detector_confuses_with_another_does_not_count_as_the_other(
+    check: LanguageCheck,
+) -> None:
+    text = "Vi er glade for at du kom hjem igen."  # Danish
+    assert check.is_other(text, "en")
+    assert not any(check.is_other(text, language) for language in ("da", "nb", "sv"))

@@ -9,6 +9,10 @@ import pytest
 
 from model.corpus import CorpusError, Pair
 from model.lexicon import (
+    LEXICON,
+    MAX_WORDS,
+    MIN_PAIR_COUNT,
+    MIN_PAIR_PROBABILITY,
     Entry,
     Words,
     learn_lexicon,
@@ -95,6 +99,24 @@ def test_a_translation_that_is_probable_in_one_direction_only_is_no_entry() -> N
     many = [Pair(letter * 3, "Ding", "d") for letter in "abcdefghij" for _ in range(4)]
     assert learn_lexicon(many) == []
     assert [entry.source for entry in learn_lexicon(many[:4])] == ["aaa"]
+
+
+def test_a_sentence_of_exactly_the_maximum_number_of_words_is_read() -> None:
+    longest, longer = "Haus " * MAX_WORDS, "Haus " * (MAX_WORDS + 1)
+    assert [entry.source for entry in learn_lexicon([Pair(longest, longest, "d")])] == ["Haus"]
+    for source, target in ((longest, longer), (longer, longest)):
+        with pytest.raises(CorpusError, match="between 1 and 24 words"):
+            learn_lexicon([Pair(source, target, "d")])
+
+
+def test_entries_are_sorted_by_count_and_then_by_word() -> None:
+    repeated = [Pair("tree", "Baum", "d"), Pair("cats", "Katzen", "d")] * 4 + [Pair("well", "gut", "d")] * 5
+    assert [entry.source for entry in learn_lexicon(repeated)] == ["well", "cats", "tree"]
+
+
+def test_an_entry_with_the_least_count_and_probability_is_a_training_pair() -> None:
+    entry = Entry("tree", "Baum", MIN_PAIR_COUNT, MIN_PAIR_PROBABILITY)
+    assert list(word_pairs([entry])) == [Pair("tree", "Baum", LEXICON), Pair("Tree", "Baum", LEXICON)]
 
 
 @pytest.mark.slow

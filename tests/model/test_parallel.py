@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -124,6 +125,16 @@ def test_if_the_first_process_fails_the_others_do_not_wait_for_it() -> None:
             end.close()
 
 
+def exit_codes_of(check: Callable[[dict[str, str]], None]) -> list[int | None]:
+    """Call a function in each of two processes, and wait for their ends."""
+    processes = [start_fork(check, environment) for environment in environments()]
+    for process in processes:
+        process.join(TIMEOUT_S)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in processes]
+
+
 def check_timeout(environment: dict[str, str]) -> None:
     """Join the group, and check how long its processes wait for each other."""
     os.environ.update(environment)
@@ -134,12 +145,21 @@ def check_timeout(environment: dict[str, str]) -> None:
 
 
 def test_processes_wait_for_hours_while_the_first_encodes_or_evaluates() -> None:
-    processes = [start_fork(check_timeout, environment) for environment in environments()]
-    for process in processes:
-        process.join(TIMEOUT_S)
-        process.kill()
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert exit_codes_of(check_timeout) == [0, 0]
+
+
+def check_mean(environment: dict[str, str]) -> None:
+    """Join the group, and check what its processes know of each other's values."""
+    os.environ.update(environment)
+    with ProcessGroup() as group:
+        cpu = torch.device("cpu")
+        assert group.mean(1.0 + group.rank, cpu) == 1.5
+        assert group.any(group.rank == 1, cpu)
+        assert not group.any(False, cpu)
+
+
+def test_processes_have_a_common_mean_and_know_what_is_true_in_any_of_them() -> None:
+    assert exit_codes_of(check_mean) == [0, 0]
 
 
 @pytest.mark.slow
@@ -172,12 +192,15 @@ def test_a_run_that_starts_from_weights_takes_its_sizes_from_them(
     first = arguments(tmp_path, tokenizer_path, "first", "--d-ff", 96, "--max-steps", 2)
     train(first)
     weights = tmp_path / "first" / "step-2"
-    command = arguments(tmp_path, tokenizer_path, "second", "--start-from", weights, "--max-steps", 1)
+    command = arguments(
+        tmp_path, tokenizer_path, "second", "--start-from", weights, "--max-steps", 1, "--dropout", 0.25
+    )
     without_sizes = [
         argument for argument in command if argument not in ("--preset", "tiny", "--max-length", "64")
     ]
     train(without_sizes)
-    assert checkpoint.load_model(tmp_path / "second" / "step-1").config.d_ff == 96
+    config = checkpoint.load_model(tmp_path / "second" / "step-1").config
+    assert (config.d_ff, config.dropout) == (96, 0.25), "only the dropout may change"
     wrong = run_transduce(*without_sizes, "--run", tmp_path / "third", "--d-ff", "64")
     assert wrong.returncode != 0
     assert "d_ff is 64, the weights of" in wrong.stderr

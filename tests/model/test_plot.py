@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -120,6 +121,8 @@ def test_words_have_the_sum_of_their_subwords_weights() -> None:
     assert alignment.links() == (1, 3)
     uniform = align_words(maps, layer=1)
     np.testing.assert_allclose(uniform.weights[0], [0.4, 0.2, 0.2, 0.2], atol=1e-6)
+    one_layer = dataclasses.replace(maps, cross=cross[:1])
+    np.testing.assert_allclose(align_words(one_layer, heads=[0]).weights, alignment.weights)
     with pytest.raises(ValueError, match="no layer 2: the decoder's are 0 to 1"):
         align_words(maps, layer=2)
     for heads in ([2], []):
@@ -236,6 +239,14 @@ def test_the_same_figure_has_the_same_bytes() -> None:
     assert len(one._repr_png_()) < len(one.content("png"))
 
 
+def test_a_suffix_in_capitals_names_the_format_of_the_file(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("positions", "--checkpoint", saved, "--length", 4)
+    assert plot(capsys, *options, "--output", tmp_path / "P.PNG") == (0, f"{tmp_path / 'P.PNG'}\n")
+    assert (tmp_path / "P.PNG").read_bytes().startswith(PNG)
+
+
 def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, sentence = ("--checkpoint", saved), ("--source", SOURCE)
     for arguments, message in (
@@ -246,6 +257,7 @@ def test_an_error_is_one_line(saved: Path, tmp_path: Path, capsys: pytest.Captur
             "none.spm is not a SentencePiece model",
         ),
         (("positions", *model, "--length", 10_000), "the model has 256 positions"),
+        (("positions", *model, "--length", 0), "--length 0: the model has 256 positions"),
         (("curves", "--run", tmp_path), "train.csv does not exist"),
         (
             ("curves", "--run", "a/train.csv", "--run", "b/train.csv"),

@@ -179,6 +179,11 @@ def test_weights_sample_a_domain_and_the_seed_decides_which_pairs() -> None:
         run(all_pairs, weights={"offten": 2.0})
 
 
+def test_if_there_is_no_pair_the_error_names_no_domain() -> None:
+    with pytest.raises(CorpusError, match=r"^no pair is left$"):
+        run([], weights={"often": 2.0})
+
+
 @pytest.mark.parametrize("other", ["Anna sees the river today.", "ANNA sees the river today!"])
 def test_a_pair_that_sampling_drops_from_one_domain_stays_in_another(other: str) -> None:
     """This holds even if the two pairs differ in case and punctuation, and whichever pair is read first."""

@@ -32,6 +32,15 @@ def test_lines_are_written_at_intervals_and_at_the_end() -> None:
     ]
 
 
+def test_the_end_does_not_repeat_the_last_line() -> None:
+    now = 0.0
+    file = io.StringIO()
+    with Progress("read", unit="pairs", file=file, clock=lambda: now) as progress:
+        now = LINE_EVERY_S
+        progress.advance(300)
+    assert file.getvalue() == "read: 300 pairs, 10/s\n"
+
+
 def test_an_error_writes_no_closing_line() -> None:
     file = io.StringIO()
     with pytest.raises(OSError, match="gone"), Progress("read", unit="pairs", file=file):

@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 
 from app.text.tokenizer import Tokenizer
 from model import checkpoint
+from model.batches import Position
 from model.checkpoint import CheckpointError
 from model.trainer import Trainer
+from model.training_log import TrainingLog
 from model.transformer import Transformer
 from tests.model.test_trainer import dev_of, trainer_in
 
@@ -108,13 +110,50 @@ def test_a_run_that_has_ended_does_not_train_on(
 ) -> None:
     assert train(trainer_in(tmp_path, tokenizer, tokenizer_path, **limit)).step == step
     rows, folders = rows_of(tmp_path), checkpoint.step_folders(tmp_path)
+    places = [folder.stat().st_ino for folder in folders]
     resumed = trainer_in(tmp_path, tokenizer, tokenizer_path, **limit)
     assert resumed.resume()
     assert train(resumed).step == step
     assert (rows_of(tmp_path), checkpoint.step_folders(tmp_path)) == (rows, folders)
+    assert [folder.stat().st_ino for folder in folders] == places, "no checkpoint is written again"
     more = trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=9)
     assert more.resume()
     assert train(more).step == 9
+
+
+def test_a_row_has_the_loss_of_the_updates_since_the_row_before(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    found = []
+
+    def bleu(model: Transformer) -> float:
+        found.append(trainer.window.num_tokens)
+        return 0.0
+
+    trainer.train(dev_of(trainer), bleu)
+    stream = trainer.batches.since(Position())
+    first, second = ([next(stream)[0].num_target_tokens for _ in range(3)] for _ in range(2))
+    assert found == [sum(first), sum(second)]
+
+
+def test_the_time_of_a_resumed_run_counts_on(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    first = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    first.elapsed_s = 1000.0
+    first.save()
+    resumed = trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=1)
+    assert resumed.resume()
+    assert train(resumed).elapsed_s > 1000.0
+
+
+def test_a_resumed_run_keeps_the_columns_of_its_log(tmp_path: Path) -> None:
+    """A domain that the dev text gained later has no column."""
+    (tmp_path / "train.csv").write_text("step,dev_loss\n3,2.0\n", "utf-8")
+    with TrainingLog(tmp_path, ["dev_loss_news"], is_new=False) as log:
+        log.write({"step": 6.0, "dev_loss": 1.5, "dev_loss_news": 1.0})
+    assert (tmp_path / "train.csv").read_text("utf-8").splitlines() == ["step,dev_loss", "3,2.0", "6.0,1.5"]
 
 
 def test_a_signal_before_the_due_evaluation_leaves_it_due(

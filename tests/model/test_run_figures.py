@@ -28,6 +28,11 @@ def test_the_picture_of_a_run_has_the_curves_of_all_pairs(tmp_path: Path, scores
     assert (tmp_path / "curve.png").read_bytes() == expected
 
 
+def test_a_log_without_times_has_its_curves_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("step,dev_loss\n10,4.5\n", "utf-8")
+    assert read_curves(tmp_path).points == {"dev_loss": ((10.0, 0.0, 4.5),)}
+
+
 def test_drawing_does_not_change_the_backend_of_matplotlib(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(LOG.format("", "", "", "", ""), "utf-8")
     mpl.use("svg")

@@ -245,6 +245,17 @@ def test_an_update_takes_the_mean_over_the_subwords_of_all_its_batches(
         torch.testing.assert_close(moment, 0.1 * parameter.grad, atol=1e-7, rtol=1e-4)
 
 
+def test_gradients_are_clipped_at_the_maximum_norm(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    options = {"precision": "fp32", "max_gradient_norm": 1e-3}
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, **options)
+    trainer.update(trainer.batches.since(Position()), Window())
+    state = trainer.optimizers.state()
+    moments = [state[f"{name}/exp_avg"].flatten() for name, _ in trainer.model.named_parameters()]
+    assert float(torch.cat(moments).norm()) == pytest.approx(0.1 * 1e-3, rel=1e-3)
+
+
 def test_the_rate_falls_with_the_time_that_is_left(
     tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
 ) -> None:
@@ -273,6 +284,8 @@ def test_the_hours_left_do_not_exceed_the_time_limit_of_the_run() -> None:
     row = {"step": 10, "elapsed_s": 60.0, "train_loss": 2.0, "dev_loss": 2.0, "target_tokens_per_s": 1000.0}
     assert progress_line(row, TrainingOptions(max_steps=1_000_000)).endswith(" 1666.7 h left")
     assert progress_line(row, TrainingOptions(max_steps=1_000_000, max_time_s=3660.0)).endswith(" 1.0 h left")
+    late = TrainingOptions(max_steps=1_000_000, max_time_s=60.0)
+    assert progress_line({**row, "elapsed_s": 7260.0}, late).endswith(" 0.0 h left")
 
 
 def test_resume_with_another_batch_size_is_refused(

@@ -11,13 +11,16 @@ import pytest
 
 from app.text.tokenizer import Tokenizer
 from model import checkpoint
-from model.checkpoint import CheckpointError
+from model.checkpoint import CheckpointError, Saved
+from model.config import preset
 from model.corpus import Pair
 from model.tokenizer_training import add_tags, train_tokenizer
 from model.training_log import TrainingLog
+from model.transformer import Transformer
 from tests.forked import run_transduce
 from tests.model.sentences import pairs
 from tests.model.test_trainer import dev_of, train_arguments, trainer_in
+from transduce.cli import main
 
 pytestmark = pytest.mark.training
 
@@ -91,6 +94,19 @@ def test_a_start_from_weights_of_another_vocabulary_is_refused(
     tags = ("--tag", ">>de<<", "--reverse-tag", ">>en<<")
     done = run_transduce(*train_arguments(tmp_path, tagged, "run"), *start, *tags)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_start_from_weights_with_an_output_bias_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=64, output_bias=True))
+    weights = tmp_path / "imported"
+    checkpoint.save(
+        weights, Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}), tokenizer_path
+    )
+    assert main([*train_arguments(tmp_path, tokenizer_path, "run"), "--start-from", str(weights)]) == 1
+    message = f"{weights} has an output bias, as imported models do; only models without one are trained"
+    assert f"transduce train: {message}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tags", [[">>de<<", ">>en<<"], []])
