@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
+import random
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_only_the_first_process_imports_matplotlib(
 ) -> None:
     """The runs end before the first update, as after a signal."""
     monkeypatch.setenv("RANK", rank)
-    monkeypatch.setattr("model.interrupt.stop_signals", lambda: nullcontext(lambda: True))
+    monkeypatch.setattr("model.interrupt.stop_signals", lambda: contextlib.nullcontext(lambda: True))
     monkeypatch.delitem(sys.modules, "model.run_figures", raising=False)
     assert main(arguments(tmp_path, tokenizer_path, "run")) == 0
     assert ("model.run_figures" in sys.modules) == (rank == "0")
@@ -89,8 +90,10 @@ def test_only_the_first_process_imports_matplotlib(
 
 def environments() -> list[dict[str, str]]:
     """The environment variables that `torchrun` sets, for each of two processes."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    # Systems give ports above 32,000 to other processes, which could take such a port before the process group does.
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            break
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [{**common, "RANK": str(rank)} for rank in range(2)]
 
