@@ -141,10 +141,11 @@ def exit_codes_of(check: Callable[[dict[str, str]], None]) -> list[int | None]:
 def check_timeout(environment: dict[str, str]) -> None:
     """Join the group, and check how long its processes wait for each other."""
     os.environ.update(environment)
-    with ProcessGroup():
+    with ProcessGroup() as group:
         assert dist.group.WORLD is not None
-        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-        assert backend.options._timeout >= timedelta(hours=12)
+        cpu = torch.device("cpu")
+        assert dist.group.WORLD._get_backend(cpu).options._timeout >= timedelta(hours=12)
+        group.any(False, cpu)  # no process leaves while the other one still connects
 
 
 def test_processes_wait_for_hours_while_the_first_encodes_or_evaluates() -> None:
