@@ -46,7 +46,8 @@ def usable_targets() -> tuple[str, ...]:
     """The targets of an editable installation: those that the processor can run, or all if it can run none."""
     if os.environ.get("NATIVE_KERNELS") == "all":
         return targets()
-    return tuple(target for target in targets() if target in CPU["supported_targets"]()) or targets()
+    supported = CPU["supported_targets"]()
+    return tuple(target for target in targets() if target in supported) or targets()
 
 
 class Project(Distribution):

@@ -161,13 +161,20 @@ def can_spell(protos: Sequence[Any], vocabularies: Sequence[Mapping[str, int]]) 
 
 def _has_byte_fallback(proto: Any, vocabulary: Mapping[str, int]) -> bool:
     """Whether this is a foreign vocabulary whose SentencePiece model spells unknown characters in its bytes."""
-    num_bytes = sum(piece.type == piece.BYTE and piece.piece in vocabulary for piece in proto.pieces)
     is_spelled = any(
         piece.piece == PLACEHOLDER_SYMBOLS[0] and piece.score == SPELLED_SCORE for piece in proto.pieces
     )
     # `transduce export --to` writes the symbols also for a model that was imported with a foreign vocabulary.
     is_foreign = is_spelled or not _has_symbols(vocabulary)
-    return bool(proto.trainer_spec.byte_fallback) and num_bytes == NUM_BYTES and is_foreign
+    return bool(proto.trainer_spec.byte_fallback) and _has_all_bytes(vocabulary) and is_foreign
+
+
+def _has_all_bytes(vocabulary: Mapping[str, int]) -> bool:
+    """Whether a vocabulary has all pieces of byte fallback. If it lacks one, none is used.
+
+    SentencePiece reads no model that has some of them, and none that has them without byte_fallback.
+    """
+    return vocabulary.keys() >= BYTES
 
 
 def reordered(
@@ -194,16 +201,14 @@ def reordered(
     for piece in PLACEHOLDER_SYMBOLS:
         score = SPELLED_SCORE if spells_unknown else 0.0
         new.pieces.add(piece=piece, score=score, type=Piece.USER_DEFINED)
-    pieces_of_bytes = {piece.piece for piece in proto.pieces if piece.type == Piece.BYTE}
-    has_bytes = len(pieces_of_bytes.intersection(order, vocabulary)) == NUM_BYTES
-    # SentencePiece reads no model that has some of the bytes, and none that has bytes without byte_fallback.
-    unusable = set() if has_bytes else pieces_of_bytes
+    has_bytes = _has_all_bytes(vocabulary)
     for piece in order:
         old = known.get(piece)
         if is_tag(piece) or piece in language_tokens:
             new.pieces.add(piece=piece, score=0.0, type=Piece.CONTROL)
         elif old is not None and is_used(old):
-            kind = old.type if piece in vocabulary and piece not in unusable else Piece.UNUSED
+            is_usable = piece in vocabulary and (has_bytes or old.type != Piece.BYTE)
+            kind = old.type if is_usable else Piece.UNUSED
             new.pieces.add(piece=piece, score=old.score, type=kind)
         else:
             new.pieces.add(piece=piece, score=UNUSED_SCORE, type=Piece.UNUSED)
@@ -245,7 +250,7 @@ def masked_bias(bias: Tensor, vocabulary: Mapping[str, int]) -> Tensor:
     """
     masked, order = bias.clone(), piece_order(vocabulary)
     masked[len(FIRST) + len(order) :] = NEVER
-    if not vocabulary.keys() >= BYTES:
+    if not _has_all_bytes(vocabulary):
         masked[[index for index, piece in enumerate(order, len(FIRST)) if piece in BYTES]] = NEVER
     if not _has_symbols(vocabulary):
         masked[torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(UNK_ID + 2, len(FIRST))])] = NEVER

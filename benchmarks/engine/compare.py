@@ -49,13 +49,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Compare both engines on every case, with one model in one precision. Returns a result row for each case."""
     manifest = Manifest.model_validate_json((prepared.ours / MANIFEST).read_bytes())
-    pool = PeerPool(
-        str(prepared.peer),
-        QUANTIZATION[prepared.precision],
-        num_threads=options.num_threads,
-        is_quick=options.is_quick,
-        is_avx2=options.is_avx2,
-    )
+    pool = pool_of(prepared, options)
     layouts = Layouts(arguments_of(prepared, options))
     rows = []
     try:
@@ -107,6 +101,17 @@ def arguments_of(prepared: ModelPair, options: ComparisonOptions) -> dict[str, A
         "num_threads": options.num_threads,
         "kernels": "avx2" if options.is_avx2 else "auto",
     }
+
+
+def pool_of(prepared: ModelPair, options: ComparisonOptions) -> PeerPool:
+    """CTranslate2's processes for a model."""
+    return PeerPool(
+        str(prepared.peer),
+        QUANTIZATION[prepared.precision],
+        num_threads=options.num_threads,
+        is_quick=options.is_quick,
+        is_avx2=options.is_avx2,
+    )
 
 
 def _take_turns(

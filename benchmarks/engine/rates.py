@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.cases import SEED, shuffle
-from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, print_progress
+from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, pool_of, print_progress
 from benchmarks.engine.goals import LIMIT_S
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
-from benchmarks.engine.weights import QUANTIZATION, ModelPair
+from benchmarks.engine.weights import ModelPair
 from benchmarks.engine.worker import Worker
 from transduce.loadtest.percentiles import rank_of
 
@@ -122,13 +122,7 @@ def search_rates(
     sentences: source ids with the end token last. corpus_rows: both engines' results on a whole corpus. seconds: length
     of one trial.
     """
-    pool = PeerPool(
-        str(prepared.peer),
-        QUANTIZATION[prepared.precision],
-        num_threads=options.num_threads,
-        is_quick=options.is_quick,
-        is_avx2=options.is_avx2,
-    )
+    pool = pool_of(prepared, options)
     results = []
     try:
         with Worker("ours", arguments_of(prepared, options)) as ours:

@@ -168,20 +168,25 @@ def where_table(rows: Sequence[dict[str, Any]]) -> str:
     )  # fmt: skip
     lines = []
     for row in rows:
-        where, floor_ms = row["where"], 0.0
-        if "floor" in row:
-            floor_ms = row["floor"]["seconds"] * 1e3 / row["num_groups"]
+        where = row["where"]
         lines.append((
             *name_of(row),
             f"{row['alone_ms']:.1f}",
-            f"{floor_ms:.1f}" if floor_ms else "",
-            f"{floor_ms / row['alone_ms']:.0%}" if floor_ms else "",
+            *_floor_cells(row),
             f"{where['step_ms']:.2f}",
             f"{where['step_python_share']:.1%}",
             f"{where['python_share']:.1%}",
             f"{where['idle_share']:.0%}",
         ))  # fmt: skip
     return table(header, lines)
+
+
+def _floor_cells(row: dict[str, Any]) -> tuple[str, str]:
+    """The lower bound in milliseconds, and its share of the time; empty in a run without lower bounds."""
+    if "floor" not in row:
+        return "", ""
+    floor_ms = row["floor"]["seconds"] * 1e3 / row["num_groups"]
+    return f"{floor_ms:.1f}", f"{floor_ms / row['alone_ms']:.0%}"
 
 
 def parts_tables(rows: Sequence[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from app.api.http.closing import CONNECTION
 from app.api.http.server import CLOSE_TIMEOUT_S
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import HANG_TIMEOUT_S, NO_CERTIFICATES, ServerProcess
-from tests.api.test_protocol import LENGTH, body, connected, start
+from tests.api.test_protocol import LENGTH, body, connected, protocol_of, start
 from tests.api.test_stopped_readers import SYSTEM_BYTES, unread_connection
 
 SHORT_S = 1.0
@@ -244,7 +244,7 @@ def test_what_follows_the_last_response_is_dropped(
         async with connected(app) as (reader, writer):
             writer.write(b"POST / HTTP/1.1\r\nhost: x\r\n" + framing)
             await asyncio.wait_for(reader.readuntil(b"hello"), HANG_TIMEOUT_S)
-            scopes[0]["extensions"][CONNECTION]["is_disconnected"].__self__.shutdown()
+            protocol_of(scopes[0]).shutdown()
             assert await asyncio.wait_for(reader.read(), HANG_TIMEOUT_S) == b""
             writer.write(rest)
             async with asyncio.timeout(HANG_TIMEOUT_S):

@@ -13,7 +13,6 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.closing import CONNECTION
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import ServerProcess
 from tests.api.test_connections import HEAD
@@ -26,6 +25,7 @@ from tests.api.test_protocol import (
     app_that_works,
     body,
     connected,
+    protocol_of,
     start,
 )
 from tests.api.test_stream import BODY, LONG, ROUTE
@@ -182,7 +182,7 @@ def test_the_time_of_a_pipelined_body_begins_after_the_answer_to_the_request_bef
         has_begun = [asyncio.Event(), asyncio.Event()]
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            connections.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+            connections.append(protocol_of(scope))
             has_begun[len(connections) - 1].set()
             while (await receive())["more_body"]:
                 pass

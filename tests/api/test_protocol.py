@@ -9,6 +9,7 @@ import socket
 import struct
 import weakref
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import uvicorn
@@ -84,6 +85,22 @@ def body(part: bytes, *, more: bool = False) -> Message:
 LENGTH = (b"content-length", b"5")
 
 
+def protocol_of(scope: Scope) -> Any:
+    """The protocol object of the connection on which a request arrived."""
+    return scope["extensions"][CONNECTION]["is_disconnected"].__self__
+
+
+def app_that_records(connections: list[weakref.ref[object]]) -> ASGIApp:
+    """An application that answers each request and appends a reference to its protocol object."""
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        connections.append(weakref.ref(protocol_of(scope)))
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    return app
+
+
 def test_a_response_is_as_the_application_sent_it() -> None:
     head, _, reply = answer(
         app_that_sends(start((b"X-One", b"1"), LENGTH), body(b"hello")), GET + LAST_GET
@@ -149,7 +166,7 @@ def test_a_body_that_the_application_does_not_read_is_not_stored() -> None:
 
     async def exchange() -> None:
         async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-            connection = scope["extensions"][CONNECTION]["is_disconnected"].__self__
+            connection = protocol_of(scope)
             while len(connection.cycle.body) <= HIGH_WATER_LIMIT:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.01)
             was_reading.append(connection.transport.is_reading())
@@ -212,7 +229,7 @@ def test_work_that_begins_while_the_connection_closes_ends_at_once() -> None:
         has_ended = asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            transport = scope["extensions"][CONNECTION]["is_disconnected"].__self__.transport
+            transport = protocol_of(scope).transport
             transport.write(bytes(20_000_000))
             transport.close()
             with pytest.raises(RequestCancelled):
@@ -244,11 +261,7 @@ def test_a_disconnect_after_the_work_has_ended_cancels_nothing() -> None:
 
 def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
     connections: list[weakref.ref[object]] = []
-
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        connections.append(weakref.ref(scope["extensions"][CONNECTION]["is_disconnected"].__self__))
-        await send(start(LENGTH))
-        await send(body(b"hello"))
+    app = app_that_records(connections)
 
     gc.collect()
     gc.disable()
@@ -261,11 +274,7 @@ def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
 
 def test_an_idle_connection_that_is_reset_is_freed_at_once() -> None:
     connections: list[weakref.ref[object]] = []
-
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        connections.append(weakref.ref(scope["extensions"][CONNECTION]["is_disconnected"].__self__))
-        await send(start(LENGTH))
-        await send(body(b"hello"))
+    app = app_that_records(connections)
 
     async def exchange() -> None:
         async with connected(app) as (reader, writer):

@@ -21,7 +21,7 @@ from app.api.http.middleware import RequestScope
 from app.observability.metrics import Metrics
 from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import ServerProcess
-from tests.api.test_protocol import HANG_TIMEOUT_S, LENGTH, body, connected, start
+from tests.api.test_protocol import HANG_TIMEOUT_S, LENGTH, body, connected, protocol_of, start
 
 LIMIT_S = 0.5
 JSON = b"content-type: application/json\r\n"
@@ -148,7 +148,7 @@ def late_request(app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> tupl
     has_begun = asyncio.Event()
 
     async def recorder(scope: Scope, receive: Receive, send: Send) -> None:
-        found.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+        found.append(protocol_of(scope))
         has_begun.set()
         await app(scope, receive, send)
 

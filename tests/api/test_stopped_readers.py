@@ -14,9 +14,8 @@ import uvloop
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.http.closing import CONNECTION
 from tests.api.server_process import ServerProcess
-from tests.api.test_protocol import GET, HANG_TIMEOUT_S, LIMITS, connected
+from tests.api.test_protocol import GET, HANG_TIMEOUT_S, LIMITS, connected, protocol_of
 
 STALL_S = 1.0
 GET_OPENAPI = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -104,7 +103,7 @@ def test_an_idle_connection_whose_response_is_unread_is_reset_after_the_keep_ali
         is_answered = asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            connections.append(scope["extensions"][CONNECTION]["is_disconnected"].__self__)
+            connections.append(protocol_of(scope))
             await PlainTextResponse("x" * 4 * SYSTEM_BYTES)(scope, receive, send)
             is_answered.set()
 

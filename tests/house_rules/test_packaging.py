@@ -19,6 +19,9 @@ from tests.house_rules.project import PACKAGES, ROOT, project_files
 
 PAGE = "app/web/pages/probe.html"
 OWN_TARGETS = targets_for(platform.machine())
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="no C++ compiler for the native kernels"
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +66,9 @@ def test_a_new_page_gets_into_the_wheel(wheel_names: set[str]) -> None:
     assert PAGE in wheel_names
 
 
+@needs_compiler
 def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
     """Without a compiler the kernels are left out."""
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler for the native kernels")
     for target in OWN_TARGETS:
         pattern = rf"app/runtime/native/_kernels_{target}\..*so"
         assert [name for name in wheel_names if re.fullmatch(pattern, name)]
@@ -124,9 +126,8 @@ def build_for_processor(
     return run_build(tree, **environment)
 
 
+@needs_compiler
 def test_a_compile_error_ends_the_installation_if_the_kernels_can_be_used(broken_kernels: Path) -> None:
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler for the native kernels")
     done = build_for_processor(broken_kernels, supported=OWN_TARGETS)
     assert done.returncode != 0
     assert "one.cpp" in done.stderr
@@ -146,13 +147,12 @@ def test_the_installation_goes_on_without_kernels_that_cannot_be_used(
     assert build_for_processor(broken_kernels, supported=supported, **environment).returncode == 0
 
 
+@needs_compiler
 @pytest.mark.skipif(len(OWN_TARGETS) < 2, reason="this architecture has fewer than two targets")
 def test_an_editable_installation_has_only_the_targets_that_the_processor_can_run(
     one_source: Path, tmp_path: Path
 ) -> None:
     """NATIVE_KERNELS=all adds the others. A library that the next installation leaves out is removed."""
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler for the native kernels")
     one_source.write_text("int answer = 1;\n", "utf-8")
 
     def built(supported: tuple[str, ...], **environment: str) -> list[str]:
@@ -166,11 +166,11 @@ def test_an_editable_installation_has_only_the_targets_that_the_processor_can_ru
     assert built(()) == sorted(OWN_TARGETS)
 
 
+@needs_compiler
+@pytest.mark.skipif(not OWN_TARGETS, reason="no kernels for this processor")
 def test_the_next_virtual_environment_compiles_only_what_has_changed(
     one_source: Path, tmp_path: Path
 ) -> None:
-    if not OWN_TARGETS or shutil.which("g++") is None:
-        pytest.skip("no C++ compiler for the native kernels, or no kernels for this processor")
     one_source.write_text("int answer = 1;\n", "utf-8")
 
     def compiles(**environment: str) -> bool:

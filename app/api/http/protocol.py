@@ -313,10 +313,7 @@ class BoundedProtocol(ClosingProtocol):
 
         False while an earlier request is being answered, because the time limit does not apply then.
         """
-        if self._is_idle():
-            return not self._has_arrived
-        cycle: RequestResponseCycle = self.cycle
-        return cycle is self._current_cycle and cycle.more_body
+        return not self._has_arrived if self._is_idle() else self._is_next()
 
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)

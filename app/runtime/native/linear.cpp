@@ -30,7 +30,7 @@ constexpr size_t TILE_BYTES = VECTORS_AT_ONCE * LINE;
 
 // Returns SMALL_PAIRS if all pairs of packed weights are small, else `any`.
 Pairs pairs_of(const int8_t* weights, size_t count) {
-    if (!HAS_PAIR_PRODUCTS) return Pairs::any;
+    if (SMALL_PAIRS == Pairs::any) return Pairs::any;
     int largest = 0;
     for (size_t i = 0; i < count; i += 2) largest = std::max(largest, std::abs(weights[i] + weights[i + 1]));
     return largest <= MAX_SMALL_PAIR ? SMALL_PAIRS : Pairs::any;

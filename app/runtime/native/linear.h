@@ -31,9 +31,6 @@ constexpr int DEPTH_BLOCK = 512;
 // The minimum number of rows for tile registers. With fewer rows, vector instructions are as fast.
 constexpr int64_t MIN_MATRIX_ROWS = 5;
 
-// What Linear::pairs() returns for weights whose pairs are all small: `any` if the target has one function for all pairs.
-constexpr Pairs SMALL_PAIRS = HAS_PAIR_PRODUCTS ? Pairs::small : Pairs::any;
-
 // The range in which activations are quantized to 8 bits: symmetric around 128, or from 0 if none is negative.
 enum class ActivationRange { symmetric, non_negative };
 

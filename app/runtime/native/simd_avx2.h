@@ -251,16 +251,15 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), four);
 }
 
-// Products of int8, as in simd_avx512.h. HAS_PAIR_PRODUCTS: whether small pairs (simd.h) have a faster
-// function.
+// Products of int8, as in simd_avx512.h.
 using Quantized = uint8_t;
 using QuantizedWeights = Integers;
 using QuantizedInputs = __m256i;
 constexpr int STORED_INPUT_OFFSET = 0;
 #if defined(__AVXVNNI__) || defined(EMULATES_AVXVNNI)
-constexpr bool HAS_PAIR_PRODUCTS = false;
+constexpr Pairs SMALL_PAIRS = Pairs::any;
 #else
-constexpr bool HAS_PAIR_PRODUCTS = true;
+constexpr Pairs SMALL_PAIRS = Pairs::small;
 #endif
 
 // Stores the lowest eight bits of each number.

@@ -124,13 +124,13 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
 }
 
 // Products of int8: a row's inputs are uint8, and an instruction multiplies four of them with the weights of 16
-// columns. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored. HAS_PAIR_PRODUCTS:
-// whether small pairs (simd.h) have a faster function.
+// columns. STORED_INPUT_OFFSET: what is subtracted from an unsigned input before it is stored. SMALL_PAIRS: the
+// functions for small pairs, or `any` if they are no faster.
 using Quantized = uint8_t;
 using QuantizedWeights = __m512i;
 using QuantizedInputs = __m512i;
 constexpr int STORED_INPUT_OFFSET = 0;
-constexpr bool HAS_PAIR_PRODUCTS = false;
+constexpr Pairs SMALL_PAIRS = Pairs::any;
 
 // Stores the lowest eight bits of each number.
 inline void store16(Quantized* to, Integers values) {

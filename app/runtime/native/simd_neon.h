@@ -279,12 +279,12 @@ inline void store_sums16(int32_t* to, Integers a, Integers b, Integers c, Intege
 
 // Products of int8: an instruction multiplies four inputs of a row with the weights of four columns. An input is an
 // unsigned number of 8 bits, but the instruction takes int8, so STORED_INPUT_OFFSET is subtracted before an input is
-// stored. HAS_PAIR_PRODUCTS: whether small pairs (simd.h) have a faster function.
+// stored. SMALL_PAIRS: the functions for small pairs, or `any` if they are no faster.
 using Quantized = int8_t;
 using QuantizedWeights = Quad<int8x16_t>;
 using QuantizedInputs = int8x16_t;
 constexpr int STORED_INPUT_OFFSET = 128;
-constexpr bool HAS_PAIR_PRODUCTS = false;
+constexpr Pairs SMALL_PAIRS = Pairs::any;
 
 // Stores the lowest eight bits of each number, less STORED_INPUT_OFFSET.
 inline void store16(Quantized* to, Integers values) {
