@@ -203,14 +203,36 @@ def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict
     return found
 
 
-def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
+class LoneWords:
+    """The words that are the only word of a pair's side, such as "Danke!", in lower case."""
+
+    def __init__(self) -> None:
+        """Without a word."""
+        self._sources: set[str] = set()
+        self._targets: set[str] = set()
+
+    def note(self, pair: Pair) -> None:
+        """Add the only words of the pair's sides."""
+        for text, words in ((pair.source, self._sources), (pair.target, self._targets)):
+            if " " not in (stripped := text.strip()) and len(found := words_of(stripped)) == 1:
+                words.add(found[0].lower())
+
+    def has_one_of(self, entry: Entry) -> bool:
+        """Whether the entry's source is a lone source, or its target a lone target."""
+        return entry.source.lower() in self._sources or entry.target.lower() in self._targets
+
+
+def word_pairs(entries: Iterable[Entry], lone_words: LoneWords) -> Iterator[Pair]:
     """Yield likely entries as training pairs of domain LEXICON: as written, and with a first capital.
 
     Text on buttons has such capitals. A word that is its own translation is left out. Otherwise a model learns from
     thousands of names to copy any text of one word.
+    lone_words: of the other training pairs. An entry with one of them is left out, because these pairs have the word's
+    translation where it stands alone, and the lexicon may have another one: "danke" is "thanks", not the "thank" of
+    "thank you". Each entry is compared when its pairs are asked for, so the other pairs can be noted until then.
     """
     for entry in entries:
-        if entry.source.lower() == entry.target.lower():
+        if entry.source.lower() == entry.target.lower() or lone_words.has_one_of(entry):
             continue
         if entry.probability < MIN_PAIR_PROBABILITY or entry.count < MIN_PAIR_COUNT:
             continue

@@ -26,7 +26,7 @@ from model.corpus import (
 )
 from model.corpus_cache import cached_corpus, file_facts
 from model.data_arguments import directions_of, files_of, one_way_pairs, pairs_of, with_lexicon
-from model.lexicon import read_lexicon, word_pairs
+from model.lexicon import LoneWords, read_lexicon, word_pairs
 
 
 def batches_of(
@@ -62,17 +62,23 @@ def batches_of(
     }
 
     seen: set[str] = set()
+    lone_words = LoneWords()
 
     def noted(pair: Pair) -> Pair:
         seen.add(pair.domain)
         return pair
+
+    def noted_with_words(pair: Pair) -> Pair:
+        if pair.domain not in keep.excluded:
+            lone_words.note(pair)
+        return noted(pair)
 
     with _naming("--dev"):
         dev = encode_corpus(map(noted, dev_pairs), tokenizer, keep=dev_keep, directions=directions)
 
     def encode() -> Corpus:
         encoded = encode_corpus(
-            map(noted, chain(data_pairs, word_pairs(entries))),
+            chain(map(noted_with_words, data_pairs), map(noted, word_pairs(entries, lone_words))),
             tokenizer,
             keep=keep,
             seed=args.seed,

@@ -14,6 +14,7 @@ from model.lexicon import (
     MIN_PAIR_COUNT,
     MIN_PAIR_PROBABILITY,
     Entry,
+    LoneWords,
     Words,
     learn_lexicon,
     read_lexicon,
@@ -74,7 +75,7 @@ def test_translations_by_either_side() -> None:
     assert translations(entries) == {"house": "haus", "home": "haus", "good": "gut"}
     assert translations(entries, is_reversed=True) == {"haus": "house", "gut": "good"}
     entries.append(Entry("dashboards", "Dashboards", 34, 0.62))
-    made = {(pair.source, pair.target) for pair in word_pairs(entries)}
+    made = {(pair.source, pair.target) for pair in word_pairs(entries, LoneWords())}
     assert made == {("house", "Haus"), ("House", "Haus"), ("good", "gut"), ("Good", "Gut")}
 
 
@@ -116,7 +117,24 @@ def test_entries_are_sorted_by_count_and_then_by_word() -> None:
 
 def test_an_entry_with_the_least_count_and_probability_is_a_training_pair() -> None:
     entry = Entry("tree", "Baum", MIN_PAIR_COUNT, MIN_PAIR_PROBABILITY)
-    assert list(word_pairs([entry])) == [Pair("tree", "Baum", LEXICON), Pair("Tree", "Baum", LEXICON)]
+    assert list(word_pairs([entry], LoneWords())) == [
+        Pair("tree", "Baum", LEXICON),
+        Pair("Tree", "Baum", LEXICON),
+    ]
+
+
+def test_an_entry_whose_word_stands_alone_in_the_data_is_no_training_pair() -> None:
+    """The data says "Danke." is "Thank you.", so "thank" is not its translation. "thank you" is no lone word."""
+    thank, tree, house = (
+        Entry("thank", "danke", 9, 0.5),
+        Entry("tree", "Baum", 9, 0.5),
+        Entry("house", "Haus", 9, 0.5),
+    )
+    lone_words = LoneWords()
+    pairs_left = word_pairs([thank, tree, house], lone_words)
+    for pair in (Pair("Thank you.", " Danke.\n", "d"), Pair("TREE", "ein Baum", "d"), Pair("2", "-", "d")):
+        lone_words.note(pair)
+    assert [pair.source for pair in pairs_left] == ["house", "House"]
 
 
 @pytest.mark.slow
@@ -141,5 +159,11 @@ def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Pa
     )
     trained = run_transduce("train", *options, *flags, "--lexicon", lexicon)
     assert trained.returncode == 0, trained.stderr
-    num_pairs = len(pairs()) + len(list(word_pairs(read_lexicon(lexicon))))
-    assert f"data: {num_pairs} pairs" in trained.stderr
+    made = list(word_pairs(read_lexicon(lexicon), LoneWords()))
+    assert f"data: {len(pairs()) + len(made)} pairs" in trained.stderr
+    lone, left_out = Pair(made[0].source, "etwas", "home"), Pair(made[2].source, "etwas", "left-out")
+    write_tsv(data, [*pairs(), lone, left_out])
+    again = run_transduce(
+        "train", *options, *flags, "--domain", "left-out=0", "--lexicon", lexicon, "--resume"
+    )
+    assert f"data: {len(pairs()) + 1 + len(made) - 2} pairs" in again.stderr
