@@ -341,3 +341,13 @@ def test_servers_with_one_usage_file_share_their_counts_even_after_a_kill(
             assert metric(first.ready(), ratio, key="team") == 0.6
             assert used(first, "team")["characters_per_month"]["used"] == 60
             assert [status(first, TEXT) for _ in range(3)] == [200, 200, 429]
+
+
+def test_counts_that_a_restart_forgets_are_logged(echo_command: list[str], tmp_path: Path) -> None:
+    """A key whose only limit is of requests in progress has no count."""
+    for limit, is_logged in (("concurrent_requests = 1", False), ("requests_per_day = 1", True)):
+        write_keys(tmp_path / "keys.toml", {"team": limit})
+        with ServerProcess(echo_command, {"api_keys_file": tmp_path / "keys.toml"}) as server:
+            server.ready()
+            assert metric(server, "transduce_model_load_seconds", key="team") > 0
+        assert any('"usage_not_kept"' in line for line in server.log) == is_logged

@@ -9,10 +9,12 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.api.certificates import make_certificate, trusting
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 
 PYTHON = (sys.executable, "-W", "error", "-m")
@@ -22,13 +24,19 @@ PYTHON = (sys.executable, "-W", "error", "-m")
     ("settings", "line"),
     [
         ({}, r"Transduce is ready: the page is at (http://127\.0\.0\.1:\d+)/\r\n"),
+        ({}, r"Transduce is ready: the page is at (https://127\.0\.0\.1:\d+)/\r\n"),
         (
             {"TRANSDUCE_HOST": "0.0.0.0", "TRANSDUCE_PAGE_ENABLED": "false"},
             r"Transduce is ready: the API is at (http://127\.0\.0\.1:\d+)/v1/translate\r\n",
         ),
     ],
 )
-def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[str, str], line: str) -> None:
+def test_a_terminal_shows_the_address(
+    echo_command: list[str], settings: dict[str, str], line: str, tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    if "https" in line:
+        settings = {"TRANSDUCE_TLS_CERTIFICATE": str(certificate), "TRANSDUCE_TLS_KEY": str(key)}
     our_end, child_end = pty.openpty()
     environment = {**os.environ, "TRANSDUCE_PORT": "0", **settings}
     command = [*PYTHON, *echo_command]
@@ -41,7 +49,9 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
         printed = os.read(our_end, 1000).decode() if readable else ""
         found = re.fullmatch(line, printed)
         assert found, printed
-        assert httpx.get(f"{found[1]}/readyz", timeout=HANG_TIMEOUT_S, trust_env=False).status_code == 200
+        trusted = trusting(certificate)
+        answer = httpx.get(f"{found[1]}/readyz", verify=trusted, timeout=HANG_TIMEOUT_S, trust_env=False)
+        assert answer.status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANG_TIMEOUT_S) == 0
     finally:
