@@ -32,7 +32,8 @@ from tests.api.server_process import ServerProcess
 from tests.model.sentences import write_tokenizer
 
 ENTRIES = read_entries()
-PHRASES = ROOT / "training" / "en-de" / "phrases.tsv"
+TRAINING = ROOT / "training" / "en-de"
+WRITTEN = ("phrases", "sentences", "vocabulary")
 KINDS = {
     "greeting", "word", "button", "heading", "list", "question", "small talk", "price", "date", "time", "contact",
     "name", "quantity", "quote", "chat", "exclamation", "thanks", "travel", "restaurant", "work", "error", "paragraph",
@@ -66,15 +67,16 @@ def test_no_source_is_among_the_pairs_written_for_training() -> None:
         return re.sub(r"[^\w ]", "", text.casefold()).strip()
 
     numbers = subprocess.run(
-        [sys.executable, PHRASES.with_name("number_phrases.py")],
+        [sys.executable, TRAINING / "number_phrases.py"],
         check=True,
         capture_output=True,
         encoding="utf-8",
     )
-    files = (PHRASES, PHRASES.with_name("sentences.tsv"))
-    written = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    written = [
+        line for name in WRITTEN for line in (TRAINING / f"{name}.tsv").read_text("utf-8").splitlines()
+    ]
     pairs = [line.split("\t") for line in [*written, *numbers.stdout.splitlines()]]
-    assert {pair[0] for pair in pairs} == {"phrases", "sentences", "numbers"}
+    assert {pair[0] for pair in pairs} == {*WRITTEN, "numbers"}
     assert all(len(pair) == 3 and all(pair) for pair in pairs)
     trained = {plain(side) for _, *sides in pairs for side in sides}
     assert [entry.source for entry in ENTRIES if plain(entry.source) in trained] == []
