@@ -78,7 +78,10 @@ def batches_of(
 
     def encode() -> Corpus:
         encoded = encode_corpus(
-            chain(map(noted_with_words, data_pairs), map(noted, word_pairs(entries, lone_words))),
+            chain(
+                map(noted_with_words if entries else noted, data_pairs),
+                map(noted, word_pairs(entries, lone_words)),
+            ),
             tokenizer,
             keep=keep,
             seed=args.seed,
