@@ -108,7 +108,8 @@ class DecodingBatch:
         """Close the holes between rows, where the runner needs it.
 
         If the beams of `admitted` will fill all holes after this step, the holes are left open, because decoding the
-        holes once costs less than copying rows. closes_all: whether to close the holes even then.
+        holes once costs less than copying rows. closes_all: whether to close the holes even then. After a failure this
+        keeps the rows of the failed sequences, whose contents may be its cause, out of the next forward.
         """
         if self._limits.skips_free_rows:
             self._allocator.compact(self._allocator.num_rows)  # copies nothing, but lowers `end`
