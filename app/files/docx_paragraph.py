@@ -266,7 +266,8 @@ def _object(node: Node) -> Mark[Raw]:
     """The mark of an inline object, or of the start or the end of a range, such as a bookmark."""
     part, number = _RANGE.fullmatch(node.name), _ID.search(node.opening)
     if part is None or number is None:
-        return Mark(MarkKind.POINT, InlineObject((node,)))
+        kind = MarkKind.PLACEHOLDER if node.name == "m:oMath" else MarkKind.POINT
+        return Mark(kind, InlineObject((node,)))
     kind = MarkKind.OPEN if part[2] == "Start" else MarkKind.CLOSE
     return Mark(kind, InlineObject((node,)), f"{RANGE}{part[1]} {number[1]}")
 

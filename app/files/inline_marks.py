@@ -27,6 +27,11 @@ _RULES = (
 # A footnote reference; at the start of a line a colon makes it a footnote definition.
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
 _FOOTNOTE_START = re.compile(r"\[\^[^\[\]\s]++\]:[ \t]*+")
+# A line of other dialects that is a mark as a whole: `[!NOTE]`, `:::`, `:::tip`, `::: {.tip}` or `$$`.
+_MARK_LINE = re.compile(
+    r"\n?^[ \t]*+(?:\[![A-Za-z]++\]|:{3,}+[ \t]*+(?:[\w-]++|\{[^{}\n]*+\})?|\$\$)[ \t]*+(?:\n|\Z)",
+    re.MULTILINE,
+)
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 # References to these characters are markup. The parser reads a reference to no character as U+FFFD.
 _KEPT_REFERENCES = frozenset(" \t\n\r\f\ufffd")
@@ -86,6 +91,7 @@ class InlineParser:
         self.markdown.inline.parse(content, self.markdown, environment, [])
         for position, token in self._delimiters:
             self._marks += _delimiter_marks(position, token)
+        self._marks += (InlineMark(*line.span(), MarkKind.BREAK) for line in _MARK_LINE.finditer(content))
         marks = sorted(self._marks, key=lambda mark: (mark.start, mark.end))
         done = 0
         for mark in _with_untouched_elements(marks, len(content)):
@@ -130,8 +136,8 @@ class InlineParser:
                 InlineMark(start, start + 1, MarkKind.OPEN, "link"),
                 InlineMark(label_end, end, MarkKind.CLOSE, "link", named_end),
             )
-        elif name == "escape" and state.tokens[-1].content == raw:
-            pass  # a backslash before a letter is text
+        elif (name == "escape" and state.tokens[-1].content == raw) or not raw.strip("`"):
+            pass  # a backslash before a letter is text, and so are backticks without a partner
         elif name == "newline":
             if state.tokens[-1].type == "hardbreak":
                 end = start + 1
@@ -146,7 +152,8 @@ class InlineParser:
         elif name in {"escape", "entity"} and _is_spelling(state.tokens[-1].content):
             self._marks.append(Spelling(start, end, state.tokens[-1].content))
         else:
-            self._marks.append(InlineMark(start, end, MarkKind.POINT))
+            is_word = name in {"backticks", "autolink"}
+            self._marks.append(InlineMark(start, end, MarkKind.PLACEHOLDER if is_word else MarkKind.POINT))
 
 
 def _is_spelling(text: str) -> bool:
@@ -167,7 +174,7 @@ def _html_mark(raw: str, start: int) -> InlineMark:
 def _with_untouched_elements(
     marks: Sequence[InlineMark | Spelling], end: int
 ) -> Iterator[InlineMark | Spelling]:
-    """Yield the marks. An HTML element that is not translated is one mark; without a closing tag it ends at `end`."""
+    """Yield the marks. Each HTML element that is not translated is one mark, to `end` if it is not closed."""
     opened: InlineMark | None = None
     depth = 0
     for mark in marks:
@@ -178,10 +185,10 @@ def _with_untouched_elements(
         elif isinstance(mark, InlineMark) and mark.name == opened.name:
             depth += (mark.kind is MarkKind.OPEN) - (mark.kind is MarkKind.CLOSE)
             if depth == 0:
-                yield InlineMark(opened.start, mark.end, MarkKind.POINT)
+                yield InlineMark(opened.start, mark.end, MarkKind.PLACEHOLDER)
                 opened = None
     if opened is not None:
-        yield InlineMark(opened.start, end, MarkKind.POINT)
+        yield InlineMark(opened.start, end, MarkKind.PLACEHOLDER)
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:

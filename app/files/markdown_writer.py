@@ -72,15 +72,21 @@ class BlockWriter:
     def __call__(self, translation: str) -> str:
         """The block's text with a translation.
 
-        The translation is written with the source's markup if the parser reads it back as the translation. Else links
-        get the names of their definitions. If the parser still reads something else, emphasis is moved, and as the last
-        resort characters are escaped.
+        The translation is written with the source's markup if the parser reads it back as the translation. Else code
+        spans that touch are divided, and links get the names of their definitions. If the parser still reads something
+        else, emphasis is moved, and as the last resort characters are escaped.
         """
         pieces = self.tagged.read(translation)
         if not self.breaks:
             pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
         tried: list[Piece[Markup]] | None = None
-        for change in (joined, _with_link_names, _with_trimmed_emphasis, _with_valid_emphasis):
+        for change in (
+            joined,
+            _with_divided_code,
+            _with_link_names,
+            _with_trimmed_emphasis,
+            _with_valid_emphasis,
+        ):
             pieces = change(pieces)
             if pieces == tried:
                 continue
@@ -237,6 +243,17 @@ def _is_same(found: Piece[Markup], piece: Piece[Markup]) -> bool:
         and found.raw.content == piece.raw.content
         and found.raw.named_end == piece.raw.named_end
     )
+
+
+def _with_divided_code(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
+    """The pieces with a space between two code spans that touch, because their backticks would join."""
+    divided: list[Piece[Markup]] = []
+    for piece in pieces:
+        previous = divided[-1] if divided else ""
+        if isinstance(piece, Mark) and isinstance(previous, Mark):
+            divided += [" "] * (previous.raw.content[-1] == "`" == piece.raw.content[0])
+        divided.append(piece)
+    return divided
 
 
 def _with_link_names(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:

@@ -1,7 +1,8 @@
 """Converts running text with marks to a unit in XML, so that inline markup passes through translation.
 
 An opening mark and its closing mark become an element `g`. A single mark becomes an empty `x`, and a mark that ends a
-sentence becomes an empty `br`. The original markup is stored here and restored in the translation.
+sentence becomes an empty `br`. The `x` of a placeholder has `translate="no"`, which the text layer reads as it
+reads `<code>` in HTML. The original markup is stored here and restored in the translation.
 """
 
 from __future__ import annotations
@@ -17,16 +18,26 @@ from typing import Generic, TypeVar
 from app.files.unit import Unit, UnitFormat
 
 T = TypeVar("T")
-_MARK = re.compile(r'<g id="(?P<open>\d+)">|(?P<close></g>)|<(?:x|br) id="(?P<point>\d+)"/>')
+_MARK = re.compile(
+    r'<g id="(?P<open>\d+)">|(?P<close></g>)|<(?:x|br) id="(?P<single>\d+)"(?: translate="no")?/>'
+)
 
 
 class MarkKind(Enum):
-    """The role of a mark. OPEN and CLOSE form a pair. POINT stands alone. BREAK stands alone and ends a sentence."""
+    """The role of a mark. OPEN and CLOSE form a pair. The other marks stand alone.
+
+    POINT is no word of the sentence, such as an image. PLACEHOLDER is a word of the sentence that is not translated,
+    such as code. BREAK ends a sentence.
+    """
 
     OPEN = "open"
     CLOSE = "close"
     POINT = "point"
+    PLACEHOLDER = "placeholder"
     BREAK = "break"
+
+
+_PAIRED = frozenset({MarkKind.OPEN, MarkKind.CLOSE})
 
 
 @dataclass(frozen=True)
@@ -52,9 +63,8 @@ class TaggedText(Generic[T]):
         """Return the tagged text of these pieces. An opening or closing mark without a partner becomes a point."""
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
-        paired = {MarkKind.OPEN, MarkKind.CLOSE}
         for index, piece in enumerate(kept):
-            if isinstance(piece, Mark) and piece.kind in paired and index not in partners:
+            if isinstance(piece, Mark) and piece.kind in _PAIRED and index not in partners:
                 kept[index] = Mark(MarkKind.POINT, piece.raw, piece.name)
         return cls(tuple(kept))
 
@@ -77,7 +87,9 @@ class TaggedText(Generic[T]):
             return f'<g id="{index}">'
         if piece.kind is MarkKind.CLOSE:
             return "</g>"
-        return f'<{"br" if piece.kind is MarkKind.BREAK else "x"} id="{index}"/>'
+        name = "br" if piece.kind is MarkKind.BREAK else "x"
+        attribute = ' translate="no"' if piece.kind is MarkKind.PLACEHOLDER else ""
+        return f'<{name} id="{index}"{attribute}/>'
 
     def read(self, translation: str) -> list[Piece[T]]:
         """The pieces of the unit's translation.
@@ -100,7 +112,7 @@ class TaggedText(Generic[T]):
                 index, kinds = int(match["open"]), {MarkKind.OPEN}
                 opened.append(index)
             else:
-                index, kinds = int(match["point"]), {MarkKind.POINT, MarkKind.BREAK}
+                index, kinds = int(match["single"]), set(MarkKind) - _PAIRED
             if not self._has_mark(index, kinds) or index in seen:
                 raise ValueError("the translation has a tag that its text does not have")
             seen.add(index)

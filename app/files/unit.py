@@ -37,8 +37,8 @@ class Unit:
 
     is_wrapped: whether line breaks in the text are soft wraps, which count as spaces.
 
-    In the format XML, `g` and `x` are inline elements, and a sentence ends at `br`. The translation must have every
-    element of the text exactly once.
+    In the format XML, `g` and `x` are inline elements, and a sentence ends at `br`. An `x` with `translate="no"` is a
+    placeholder. The translation must have every element of the text exactly once.
     """
 
     text: str

@@ -51,7 +51,8 @@ TEXTS_OF = {
     FileFormat.MARKDOWN: [
         'The <g id="1">first</g> title',
         (
-            'A paragraph of <g id="1">two\n  lines</g> with <x id="5"/>, a <g id="7">link <g id="9">inside</g></g>, '
+            'A paragraph of <g id="1">two\n  lines</g> with <x id="5" translate="no"/>, '
+            'a <g id="7">link <g id="9">inside</g></g>, '
             '<x id="14"/>\nand an *escape*, a <g id="16">tag</g> and an end.<br id="20"/>Hard break.'
         ),
         "Quoted text\nover two lines",
@@ -61,7 +62,7 @@ TEXTS_OF = {
         'What <g id="1">it</g> is',
         "one | two",
         "three",
-        '<x id="0"/> only',
+        '<x id="0" translate="no"/> only',
         "Setext title",
         "Block of HTML",
         '[ ] a task <g id="1">gone</g> <g id="5">ref</g>',

@@ -43,6 +43,10 @@ def written(text: str, *translations: str) -> str:
     return slotted(text).write(translations).decode()
 
 
+def placeholder(index: int) -> str:
+    return f'<x id="{index}" translate="no"/>'
+
+
 @pytest.mark.parametrize(
     ("text", "units"),
     [
@@ -50,11 +54,19 @@ def written(text: str, *translations: str) -> str:
         (r"Set snake\_case for 5\$ at AT\&T.", ["Set snake_case for 5$ at AT&T."]),
         ("One&nbsp;word&#10;here", ['One\u00a0word<x id="1"/>here']),
         ("|a\\\\|b|b|\n|-|-|\n", ["a|b", "b"]),
-        ("Run <code>make *all*</code> now", ['Run <x id="1"/> now']),
-        ("<kbd>A</kbd> or <samp>B</samp> or <var>C</var>", ['<x id="0"/> or <x id="2"/> or <x id="4"/>']),
-        ('By <span translate="no">A<span>B</span></span>.', ['By <x id="1"/>.']),
-        ("By <b class='x notranslate'>Brand</b>, <b>word</b>", ['By <x id="1"/>, <g id="3">word</g>']),
-        ("By <code>make all", ['By <x id="1"/>']),
+        ("Run <code>make *all*</code> now", [f"Run {placeholder(1)} now"]),
+        ("<kbd>A</kbd> or <samp>B</samp> or <var>C</var>", [" or ".join(map(placeholder, (0, 2, 4)))]),
+        ('By <span translate="no">A<span>B</span></span>.', [f"By {placeholder(1)}."]),
+        (
+            "By <b class='x notranslate'>Brand</b>, <b>word</b>",
+            [f'By {placeholder(1)}, <g id="3">word</g>'],
+        ),
+        ("By <code>make all", [f"By {placeholder(1)}"]),
+        (
+            "By ``a ` b`` and <ab:c> or <c@d.e>.",
+            [f"By {placeholder(1)} and {placeholder(3)} or {placeholder(5)}."],
+        ),
+        ("By a ` or b", ["By a ` or b"]),
         ("> <p>One\n> two</p>", ["One\ntwo"]),
         ("- <p>One\n  two</p>\n- > <p>Three", ["One\ntwo", "Three"]),
     ],
@@ -86,6 +98,9 @@ def test_units_have_decoded_characters_and_marks_for_what_stays(text: str, units
         ("_a_ b", '\u6309<g id="0">b</g>c', "\u6309*b*c"),
         ("**[a](u)** b", '\u6309<g id="0"><g id="1">b</g></g>c', "\u6309 **[b](u)** c"),
         ("**a** b", '\u6309<g id="0">:</g>c', "\u6309:c"),
+        ("`a` ``b`` c", f"c{placeholder(2)}{placeholder(0)}", "c``b`` `a`"),
+        ("A ` b", "b ` a", "b ` a"),
+        ("A ` b", "b ` a ` c", r"b \` a \` c"),
         ("[a] b\n\n[a]: u", '<g id="0">a</g> c', "[a] c\n\n[a]: u"),
         ("[a] b\n\n[a]: u\n[c]: v", '<g id="0">c</g> c', "[c][a] c\n\n[a]: u\n[c]: v"),
     ],

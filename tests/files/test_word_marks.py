@@ -264,6 +264,14 @@ def test_a_control_with_an_element_after_its_content_is_kept_whole() -> None:
     assert translated(text("See ") + whole, 'See <x id="1"/>', 'Siehe <x id="1"/>') == text("Siehe ") + whole
 
 
+def test_an_equation_is_a_word_of_its_sentence() -> None:
+    equation = "<m:oMath><m:r><m:t>v</m:t></m:r></m:oMath>"
+    source, translation = (f'{word} <x id="1" translate="no"/>.' for word in ("Speed", "Tempo"))
+    assert translated(text("Speed ") + equation + text("."), source, translation) == (
+        text("Tempo ") + equation + text(".")
+    )
+
+
 def test_a_paragraph_that_is_one_link_keeps_the_style_of_the_link() -> None:
     paragraph = LINK + text("the page", HYPERLINK) + "</w:hyperlink>" + text(" ")
     assert translated(paragraph, '<g id="0">the page</g> ', '<g id="0">die Seite</g>') == (
