@@ -12,11 +12,8 @@ The start and the end of a field or range that cannot be an element become point
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import TypeGuard, TypeVar
 
-from app.files.tagged_text import Mark, MarkKind, Piece
-
-T = TypeVar("T")
+from app.files.tagged_text import Mark, MarkKind
 
 FIELD = "field"
 # The name of a range's marks begins with this.
@@ -83,19 +80,3 @@ def _rank(name: str) -> int:
     if name.startswith(RANGE):
         return 2
     return 1 if name == FIELD else 0
-
-
-def in_order(pieces: Sequence[Piece[T]], originals: Sequence[Piece[T]]) -> list[Piece[T]]:
-    """The pieces of a translation, in which points of the same name have the order of the original pieces.
-
-    So the end of a bookmark or field does not precede its start.
-    """
-    marks: dict[str, list[Mark[T]]] = {}
-    for piece in reversed(originals):
-        if _is_named_point(piece):
-            marks.setdefault(piece.name, []).append(piece)
-    return [marks[piece.name].pop() if _is_named_point(piece) else piece for piece in pieces]
-
-
-def _is_named_point(piece: Piece[T]) -> TypeGuard[Mark[T]]:
-    return isinstance(piece, Mark) and piece.kind is MarkKind.POINT and piece.name != ""

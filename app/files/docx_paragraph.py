@@ -16,7 +16,7 @@ from html import escape, unescape
 from itertools import groupby
 
 from app.files.docx_fields import divided_at_fields, field_character
-from app.files.docx_pairs import FIELD, RANGE, in_order, unpaired
+from app.files.docx_pairs import FIELD, RANGE, unpaired
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
 from app.files.xml_tree import Node
@@ -103,7 +103,7 @@ class Paragraph:
         """The paragraph's XML with translated pieces. render: returns the XML of an object's node."""
         styles = [self.base]
         parts: list[str] = []
-        for piece in in_order(pieces, self.tagged.pieces):
+        for piece in pieces:
             if isinstance(piece, str):
                 parts.append(_run(styles[-1], piece))
             elif isinstance(piece.raw, InlineObject):

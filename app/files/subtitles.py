@@ -1,7 +1,8 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-The tags of a cue are marks. A cue of several lines is one running text, unless a line begins with a dash. A translation
-with fewer lines than the cue is broken into as many lines as the cue has, of similar length, if it has enough words.
+The tags of a cue are marks. A cue of several lines is one running text, unless a line begins with a dash, which says
+that the speaker changes. This dash is a mark, too. A translation with fewer lines than the cue is broken into as many
+lines as the cue has, of similar length, if it has enough words.
 
 A blank line ends a cue. A line with times begins the next cue, even without a blank line before it.
 """
@@ -23,15 +24,22 @@ from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translat
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _SRT_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d\.\d{3}")
-# Tags, and overrides in braces, such as the position {\an8} or the italics {\i1}.
-_MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
-# A tag, or a space outside tags.
-_SPACE = re.compile(r"<[^<>]*+>| ")
+# The reading of a ruby text, a tag, a time, and overrides in braces, such as the position {\an8} or the italics {\i1}.
+_MARK = re.compile(
+    r"<rt\b[^<>]*+>(?>(?:[^<]|<(?!/?(?:rt|ruby)\b))*)(?:</rt>|(?=</ruby>))"
+    r"|<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<(?P<time>[\d:.]+)>|\{(?P<overrides>\\[^{}]*)\}"
+)
+# The name and the value of an override: \i and 1, \1c and &H0000FF&, \fs and 20.
+_OVERRIDE = re.compile(r"(\\\d?[a-z]+)([^\\]*)")
+# A tag or overrides, or a space outside of them.
+_SPACE = re.compile(r"<[^<>]*+>|\{\\[^{}]*\}| ")
 # A line that numbers a cue.
 _NUMBER = re.compile(r"\s*\d+\s*")
 # The first line of a block of WebVTT that is no cue.
 _NO_CUE = re.compile(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)")
+# A dash at the start of a line, which says that the speaker changes. Before a digit, it may be a minus sign.
 _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
+_DASH = re.compile(r"^[^\S\n]*[-–—]++(?!\d)[^\S\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +150,11 @@ def _cue(text: str, lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
     if not is_translatable(tagged.plain):
         return []
     endings = tuple(text[line.stop : following.start] for line, following in pairwise(lines))
-    writer = _CueWriter(tagged, endings, is_escaped)
-    unit = tagged.unit(is_wrapped=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
-    return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
+    is_dialogue = _DIALOGUE.search(tagged.plain) is not None
+    if is_dialogue:
+        tagged = TaggedText.of(list(_with_dashes(tagged.pieces)))
+    unit = tagged.unit(is_wrapped=len(lines) > 1 and not is_dialogue)
+    return [Slot(lines[0].start, lines[-1].stop, unit, _CueWriter(tagged, endings, is_escaped))]
 
 
 def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
@@ -153,12 +163,43 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
     for match in _MARK.finditer(text):
         before = text[done : match.start()]
         pieces.append(unescape(before) if is_escaped else before)
-        kind = MarkKind.POINT
-        if match["name"]:
-            kind = MarkKind.CLOSE if match["close"] else MarkKind.OPEN
-        pieces.append(Mark(kind, match.group(), (match["name"] or "").lower()))
+        pieces.append(_mark(match))
         done = match.end()
     return [*pieces, unescape(text[done:]) if is_escaped else text[done:]]
+
+
+def _mark(match: re.Match[str]) -> Mark[str]:
+    """The mark of a match of `_MARK`.
+
+    Times have a name, so that they keep their order. A reading has none, because it moves with its base.
+    """
+    if match["name"]:
+        kind, name = MarkKind.CLOSE if match["close"] else MarkKind.OPEN, match["name"].lower()
+    elif match["overrides"]:
+        overrides: list[tuple[str, str]] = _OVERRIDE.findall(match["overrides"])
+        # An override without a value restores the style of the cue, and 0 switches italics and the like off.
+        is_end = all(value in {"", "0"} for _, value in overrides)
+        kind, name = MarkKind.CLOSE if is_end else MarkKind.OPEN, "".join(name for name, _ in overrides)
+    else:
+        kind, name = MarkKind.POINT, "time" if match["time"] else ""
+    return Mark(kind, match.group(), name)
+
+
+def _with_dashes(pieces: Iterable[Piece[str]]) -> Iterator[Piece[str]]:
+    """Yield the pieces. The dashes at the start of a line and the spaces around them become a mark."""
+    begins_line = True
+    for piece in pieces:
+        if isinstance(piece, Mark):
+            yield piece
+            continue
+        done = 0
+        for match in _DASH.finditer(piece, 0 if begins_line else piece.find("\n") + 1 or len(piece)):
+            yield piece[done : match.start()]
+            yield Mark(MarkKind.BREAK, match.group())
+            done = match.end()
+        yield piece[done:]
+        _, line_break, line = piece.rpartition("\n")
+        begins_line = not line.strip() and (begins_line or line_break != "")
 
 
 @dataclass(frozen=True)

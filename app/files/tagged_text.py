@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from html import escape, unescape
-from typing import Generic, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 from app.files.unit import Unit, UnitFormat
 
@@ -42,7 +42,11 @@ _PAIRED = frozenset({MarkKind.OPEN, MarkKind.CLOSE})
 
 @dataclass(frozen=True)
 class Mark(Generic[T]):
-    """One piece of markup. raw: as in the file. name: a closing mark closes the last open mark with the same name."""
+    """One piece of markup. raw: as in the file.
+
+    name: a closing mark closes the last open mark with the same name. Points with the same name keep their order, and
+    points with an empty name may change it.
+    """
 
     kind: MarkKind
     raw: T
@@ -92,7 +96,7 @@ class TaggedText(Generic[T]):
         return f'<{name} id="{index}"{attribute}/>'
 
     def read(self, translation: str) -> list[Piece[T]]:
-        """The pieces of the unit's translation.
+        """The pieces of the unit's translation. Points with the same name have the order of the original text.
 
         Raises ValueError unless every mark occurs once and elements are nested properly.
         """
@@ -120,11 +124,26 @@ class TaggedText(Generic[T]):
         pieces.append(unescape(translation[done:]))
         if len(seen) != sum(isinstance(piece, Mark) for piece in self.pieces):
             raise ValueError("the translation lacks a tag of its text")
-        return [piece for piece in pieces if piece != ""]
+        return self._in_order([piece for piece in pieces if piece != ""])
+
+    def _in_order(self, pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
+        """The pieces of the translation, in which points with the same name have the order of the original text.
+
+        So the end of a bookmark or field does not precede its start, and the times in a cue rise.
+        """
+        marks: dict[str, list[Mark[T]]] = {}
+        for piece in reversed(self.pieces):
+            if _is_named_point(piece):
+                marks.setdefault(piece.name, []).append(piece)
+        return [marks[piece.name].pop() if _is_named_point(piece) else piece for piece in pieces]
 
     def _has_mark(self, index: int, kinds: set[MarkKind]) -> bool:
         piece = self.pieces[index] if 0 <= index < len(self.pieces) else ""
         return isinstance(piece, Mark) and piece.kind in kinds
+
+
+def _is_named_point(piece: Piece[T]) -> TypeGuard[Mark[T]]:
+    return isinstance(piece, Mark) and piece.kind is MarkKind.POINT and piece.name != ""
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:

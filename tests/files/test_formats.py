@@ -34,7 +34,7 @@ TEXTS_OF = {
     FileFormat.TXT: ["First line.", "Indented, with a tab", "last \u00e9\u2028 line"],
     FileFormat.SRT: [
         'The <g id="1">old</g> house\nis empty.',
-        '<x id="0"/>- Who is there?\n- Nobody &amp; nothing.',
+        '<x id="0"/><br id="1"/>Who is there?\n<br id="3"/>Nobody &amp; nothing.',
         '<x id="0"/>Stop',
     ],
     FileFormat.VTT: [
