@@ -3,7 +3,8 @@
 `msgstr` and `msgstr[0]` get the translation of `msgid`. The other forms get the translation of `msgid_plural`. If an
 entry with `msgid_plural` has `msgstr[0]` only, `msgstr[0]` gets the translation of `msgid_plural`. The header,
 comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation equal to
-its source leaves `msgstr` empty, because gettext then shows the source. Of several forms, all are written, or none.
+its source leaves `msgstr` empty, because gettext then shows the source. So does a translation with another order of the
+arguments of printf, if the entry's format cannot number them. Of several forms, all are written, or none.
 
 The header declares the encoding. If that encoding lacks a character of a translation, the catalogue is written in
 UTF-8, and its header says so. The `charset=CHARSET` of a template is read as UTF-8, and becomes `UTF-8` if a
@@ -17,12 +18,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.files.encoding import Decoded, decode, last_line
-from app.files.json_strings import INSIDE_QUOTES, text_unit
+from app.files.string_text import StringText
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable, is_xml_text
 
-_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
-_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
-_STRING = re.compile(rf'"({INSIDE_QUOTES})"')
+# A comment, a keyword before a string, or a string; each with the white space after it.
+_TOKEN = re.compile(
+    r"(?:(?P<comment>#[^\r\n]*+)"
+    r"|(?P<keyword>domain|msgctxt|msgid_plural|msgid|msgstr(?:\s*+\[\s*+(?P<index>\d++)\s*+\])?)(?=\s*+\")"
+    r"|(?P<quoted>\"(?P<string>[^\"\\\r\n]*+(?:\\[^\r\n][^\"\\\r\n]*+)*)\"))\s*+"
+)
+# Flags of entries whose format has no numbered arguments of printf such as `%1$s`.
+_UNNUMBERED = frozenset({"go-format", "lua-format", "object-pascal-format", "python-format"})
 # A byte in octal or hexadecimal, another escape, or text without escapes.
 _PIECE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|([^\\]+)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -45,9 +51,9 @@ _TEMPLATE = "CHARSET"
 
 @dataclass
 class _String:
-    """A quoted string, perhaps over several lines: text[start:end], with its quotes.
+    """A string as one or more strings in quotes: text[start:end], with the quotes.
 
-    parts: what its lines have between the quotes, with escapes.
+    parts: what is between the quotes of each, with escapes.
     """
 
     start: int
@@ -76,8 +82,13 @@ class _String:
 
 @dataclass
 class _Entry:
-    """One message. source: msgid. plural: msgid_plural. targets: each msgstr by its index; a plain msgstr has 0."""
+    """One message.
 
+    flags: such as `c-format`. source: msgid. plural: msgid_plural. targets: each msgstr by its index; a plain msgstr
+    has 0.
+    """
+
+    flags: frozenset[str] = frozenset()
     source: _String | None = None
     plural: _String | None = None
     targets: dict[int, _String] = field(default_factory=dict)
@@ -138,13 +149,34 @@ def _slots(entry: _Entry, file: Decoded, end: str) -> list[Slot]:
     texts = set(sources.values())  # at most two, however many forms there are
     if not any(map(is_translatable, texts)) or not all(map(is_xml_text, texts)):
         return []
-    units = {text: text_unit(text) for text in texts}
+    strings = {text: StringText.of(text) for text in texts}
+    may_number = _UNNUMBERED.isdisjoint(entry.flags)
     # gettext shows an empty form as it is, so all forms are written, or none.
     group = entry.source.start if len(entry.targets) > 1 else None
-    return [
-        Slot(target.start, target.end, units[sources[index]], lambda text: spelled(text, end), group)
-        for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start)
-    ]
+    slots = []
+    for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
+        string = strings[sources[index]]
+        writer = _MessageWriter(string, may_number, end)
+        slots.append(Slot(target.start, target.end, string.unit, writer, group))
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class _MessageWriter:
+    """Writes the translation of a message.
+
+    may_number: whether the message may have numbered arguments of printf. end: the file's line ending.
+    """
+
+    string: StringText
+    may_number: bool
+    end: str
+
+    def __call__(self, translation: str) -> str | None:
+        """The translation in quotes; None if it would need numbered arguments that the message may not have."""
+        if not self.may_number and self.string.is_reordered(translation):
+            return None
+        return spelled(self.string.translated(translation), self.end)
 
 
 def spelled(text: str, end: str) -> str:
@@ -158,25 +190,23 @@ def spelled(text: str, end: str) -> str:
 
 
 class _Reader:
-    """Parses the lines into entries."""
+    """Parses the text into entries."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._entry = _Entry()
+        self._flags: frozenset[str] = frozenset()
         self._last: _String | None = None
         self._entries: list[_Entry] = []
 
     def entries(self) -> list[_Entry]:
         """All entries. Raises FileError."""
-        for number, match in enumerate(_LINE.finditer(self._text), start=1):
-            line = match[1]
-            if not line.strip() or line.lstrip().startswith("#"):
-                self._last = None
-                continue
+        position = len(self._text) - len(self._text.lstrip())
+        while position < len(self._text):
             try:
-                self._parse_line(line, match.start())
+                position = self._read_token(position)
             except FileError as error:
-                raise FileError(f"line {number}: {error}") from error
+                raise FileError(f"line {last_line(self._text[:position])}: {error}") from error
         self._entries.append(self._entry)
         for entry in self._entries:
             if entry.source is not None and not entry.targets:
@@ -184,37 +214,48 @@ class _Reader:
                 raise FileError(f"line {line}: a msgid without its msgstr")
         return self._entries
 
-    def _parse_line(self, line: str, start: int) -> None:
-        keyword = _KEYWORD.match(line)
-        position = keyword.end() if keyword else len(line) - len(line.lstrip())
-        string = _STRING.match(line, position)
-        if string is None or line[string.end() :].strip():
+    def _read_token(self, start: int) -> int:
+        """Read the token at `start`. Return where the next one begins."""
+        token = _TOKEN.match(self._text, start)
+        if token is None:
             raise FileError("expected a keyword and a string in quotes")
-        if keyword is None:
-            if self._last is None:
-                raise FileError("a string without a keyword")
-            self._last.parts.append(string[1])
-            self._last.end = start + string.end()
-            return
-        self._last = _String(start + string.start(), start + string.end(), [string[1]])
-        self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0, self._last)
+        if token["comment"] is not None:
+            self._read_comment(token["comment"])
+        elif token["keyword"] is not None:
+            self._last = _String(token.end(), token.end(), [])
+            index = int(token["index"][:4]) if token["index"] else None
+            self._assign(token["keyword"].partition("[")[0].rstrip(), index, self._last)
+        elif self._last is None:
+            raise FileError("a string without a keyword")
+        else:
+            self._last.parts.append(token["string"])
+            self._last.end = token.end("quoted")
+        return token.end()
 
-    def _assign(self, keyword: str, index: int, string: _String) -> None:
-        """Add a keyword's string to the current entry, or begin the next entry. index: of a msgstr; else 0."""
-        if keyword in {"msgctxt", "msgid"} and self._entry.source is not None:
+    def _read_comment(self, comment: str) -> None:
+        self._last = None
+        if comment.startswith("#,"):
+            self._flags |= frozenset(map(str.strip, comment[2:].split(",")))
+        elif comment.startswith("#~"):  # the flags are those of an obsolete entry
+            self._flags = frozenset()
+
+    def _assign(self, keyword: str, index: int | None, string: _String) -> None:
+        """Add a keyword's string to the current entry, or begin the next entry. index: of a msgstr, if it has one."""
+        if keyword in {"domain", "msgctxt", "msgid"} and self._entry.source is not None:
             self._entries.append(self._entry)
             self._entry = _Entry()
         if keyword == "msgid":
             self._entry.source = string
+            self._entry.flags, self._flags = self._flags, frozenset()
         elif keyword == "msgid_plural":
             self._entry.plural = string
-        elif keyword.startswith("msgstr"):
+        elif keyword == "msgstr":
             if self._entry.source is None:
                 raise FileError("a msgstr without its msgid")
-            if index in self._entry.targets:
-                name = keyword if keyword == "msgstr" else f"msgstr[{index}]"
+            if (index or 0) in self._entry.targets:
+                name = keyword if index is None else f"msgstr[{index}]"
                 raise FileError(f"a second {name} for the same msgid")
-            self._entry.targets[index] = string
+            self._entry.targets[index or 0] = string
 
 
 def _unescaped(text: str, encoding: str) -> bytes:

@@ -103,14 +103,14 @@ class TranslatableFile(Protocol):
 class Slot:
     """The range text[start:end] of a file that the translation of `unit` replaces.
 
-    write: converts the translation to the syntax of the file, such as an escaped JSON string. group: if one slot of a
-        group is written, all are; None for a slot without a group.
+    write: converts the translation to the syntax of the file, such as an escaped JSON string; None if the file cannot
+        have the translation. group: if one slot of a group is written, all are; None for a slot without a group.
     """
 
     start: int
     end: int
     unit: Unit
-    write: Callable[[str], str]
+    write: Callable[[str], str | None]
     group: int | None = None
 
 
@@ -130,18 +130,24 @@ class SlottedText:
     def write(self, translations: Sequence[str]) -> bytes:
         """The bytes of the file with the translations in their slots.
 
-        A slot whose translation equals its text keeps the spelling of the file, unless its group is written. Raises
-        ValueError if the number of translations differs from the number of slots, or if the translation of an XML unit
-        lacks an element of its text or has another one. Raises FileError if the encoding of the file lacks a character.
+        A slot keeps the text of the file if its translation equals its text, unless its group is written. A slot whose
+        translation the file cannot have keeps it, too, and so does its group. Raises ValueError if the number of
+        translations differs from the number of slots, or if the translation of an XML unit lacks an element of its text
+        or has another one. Raises FileError if the encoding of the file lacks a character.
         """
         check_count(translations, len(self.slots))
+        pairs = list(zip(self.slots, translations, strict=True))
+        changed = {slot.group for slot, translation in pairs if translation != slot.unit.text} - {None}
+        written = [
+            slot.write(translation) if translation != slot.unit.text or slot.group in changed else None
+            for slot, translation in pairs
+        ]
+        kept = {slot.group for slot, text in zip(self.slots, written, strict=True) if text is None} - {None}
         parts: list[str] = []
         copied_until = 0
-        pairs = list(zip(self.slots, translations, strict=True))
-        written = {slot.group for slot, translation in pairs if translation != slot.unit.text} - {None}
-        for slot, translation in pairs:
-            if translation != slot.unit.text or slot.group in written:
-                parts += (self.text[copied_until : slot.start], slot.write(translation))
+        for slot, text in zip(self.slots, written, strict=True):
+            if text is not None and slot.group not in kept:
+                parts += (self.text[copied_until : slot.start], text)
                 copied_until = slot.end
         return self.encode("".join([*parts, self.text[copied_until:]]))
 

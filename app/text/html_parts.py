@@ -28,7 +28,8 @@ _BLOCK_NAMES = """
     html input label legend li link main map menu meta nav noscript object ol optgroup option p param picture search
     section select source summary table tbody td template tfoot th thead title tr track ul video
 """
-_BLOCKS = _UNTOUCHED_BLOCKS | frozenset(_BLOCK_NAMES.split())
+# Elements that end a block, and so a sentence.
+BLOCKS = _UNTOUCHED_BLOCKS | frozenset(_BLOCK_NAMES.split())
 # Blocks that a paragraph may contain, beside most of _UNTOUCHED_BLOCKS.
 _IN_PARAGRAPH_NAMES = """
     audio br button canvas datalist embed input label link map meta noscript object optgroup option param picture select
@@ -58,7 +59,7 @@ _END_RULES = {
     "option": _EndRule(frozenset({"optgroup", "option"}), _SELECTS),
     "optgroup": _EndRule(frozenset({"optgroup"}), _SELECTS),
     "p": _EndRule(
-        (_BLOCKS - _UNTOUCHED_BLOCKS - frozenset(_IN_PARAGRAPH_NAMES.split())) | {"pre", "xmp"},
+        (BLOCKS - _UNTOUCHED_BLOCKS - frozenset(_IN_PARAGRAPH_NAMES.split())) | {"pre", "xmp"},
         frozenset({"button", "iframe", "math", "object", "svg", "template", "textarea"}),
     ),
     "tr": _EndRule(_ROWS, _TABLE),
@@ -142,7 +143,7 @@ class _Untouched:
 
     def part(self, raw: str) -> Part:
         """The element as a part. raw: its characters."""
-        return Part(raw, "boundary" if self._name in _BLOCKS else "untouched")
+        return Part(raw, "boundary" if self._name in BLOCKS else "untouched")
 
 
 def _with_word_borders(parts: Iterator[Part]) -> Iterator[Part]:
@@ -215,7 +216,7 @@ def _part(event: Event, raw: str) -> Part:
         return Part(raw, "text")
     if event.name == "input" and event.attributes.get("type", "").lower() == "hidden":
         return Part(raw, "point", event.name)
-    if event.kind == "declaration" or event.name in _BLOCKS:
+    if event.kind == "declaration" or event.name in BLOCKS:
         return Part(raw, "boundary")
     if event.kind == "open" and event.name not in _VOID:
         return Part(raw, "open", event.name)

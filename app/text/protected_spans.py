@@ -28,12 +28,14 @@ _PRINTF = re.compile(
     r"%(?:"
     rf"\([\w.\- ]{{1,64}}+\){_OPTIONS}[{_CONVERSION}]"
     rf"|\d{{1,2}}+\${_OPTIONS}{_LENGTH}[{_CONVERSION}]"
-    rf"|{_OPTIONS}<PRI[diouxX][A-Z0-9]{{1,8}}+>"
+    rf"|(?:\d{{1,2}}+\$)?{_OPTIONS}<PRI[diouxX][A-Z0-9]{{1,8}}+>"
     r"|(?:(?<!\d%)(?<!\d\s%)|(?![-'*][A-Za-z]))"
     rf"{_OPTIONS}{_LENGTH}[{_CONVERSION}](?![^\W\d_])"
     r"|(?<!\d%)[sd]|%"
     r")"
 )
+# In a URL or a tag, this is a percent-encoded byte.
+_PERCENT_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
 # `[sic]` is text, so a shortcode has an attribute or is a closing one.
 _SHORTCODE = re.compile(
@@ -97,6 +99,17 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
     spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
     return [_with_angles(text, span) for span in merged(spans)]
+
+
+def printf_conversions(text: str) -> list[Span]:
+    """Return the conversions of printf that take an argument, in order."""
+    found = [Span(*match.span()) for match in _PRINTF.finditer(text) if match.group() != "%%"]
+    if not found:
+        return []
+    encoded = list(merged(Span(*match.span()) for each in (_URL, _TAG) for match in each.finditer(text)))
+    return [
+        span for span in found if not (_PERCENT_ENCODED.match(text, span.start) and overlaps(span, encoded))
+    ]
 
 
 def _with_angles(text: str, span: Span) -> Span:

@@ -279,8 +279,8 @@ def test_polib_reads_the_same_catalogue() -> None:
 
 
 def test_of_several_plural_forms_all_are_written_or_none() -> None:
-    entry = b'msgid "One %s"\nmsgid_plural "%d %s"\nmsgstr[0] ""\nmsgstr[1] ""\n'
-    for content in (entry, entry.replace(b"%d %s", b"%d pages")):
+    entry = b'msgid "One %s"\nmsgid_plural "Some %s"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    for content in (entry, entry.replace(b"Some %s", b"%d pages")):
         file = read_file(content, FileFormat.PO)
         texts = [unit.text for unit in file.units]
         assert file.write(texts) == content

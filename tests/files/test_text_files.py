@@ -32,7 +32,8 @@ def test_latin_1_in_a_catalogue_is_latin_1() -> None:
         ("%<PRIuMAX> bytes & more", False),
         ("<file name>", False),
         ("</file> & <output>", False),
-        ("<0>Salt</0> & pepper", False),  # no element of HTML
+        ("<0>Salt & pepper", False),
+        ("Salt <0/> & pepper", False),
         ("Salt <b>& pepper", True),
         ("Salt<BR>pepper", True),
         ("salt</p>", True),

@@ -175,7 +175,7 @@ def has_texts(
     assert isinstance(again, SlottedText)
     if file_format is FileFormat.PO:  # a message that has a translation is no text to translate
         return not found and all(
-            slot.write(text) in again.text for slot, text in zip(file.slots, others, strict=True)
+            (slot.write(text) or "") in again.text for slot, text in zip(file.slots, others, strict=True)
         )
     # The texts of the copy may differ: after a `|` at the end of a line, ADDED is a further cell, and so the line may
     # become the header of a table. The copy may also escape characters. So only the letters and digits of the whole

@@ -15,7 +15,7 @@ PROTECTED = [
     "{0}", "{}", "{name}", "{user.name}", "{0:.2f}", "{price!r}",
     "{count, plural, one {# item} other {# items of {owner}}}", "{when, date, short}", "{n, number}",
     "%s", "%d", "%5d", "%-10s", "%.2f", "%ld", "%zu", "%@", "%%", "%1$s", "%2$-5d", "%-d", "%(name)s", "%(total).2f",
-    "%.*s", "%*d", "%-*.*f", "%1$*2$d", "%'d", "%'10.2f", "%I64d", "%<PRIu64>", "%5<PRIxMAX>",
+    "%.*s", "%*d", "%-*.*f", "%1$*2$d", "%'d", "%'10.2f", "%I64d", "%<PRIu64>", "%5<PRIxMAX>", "%2$<PRIu64>",
     "<0>", "</12>", "<1/>", "<https://example.org>", "<a@example.org>",
     '<x id="1"/>', "<b>", "</b>", "<br/>", '<a href="https://example.org/?a=1&b=2" title=\'x\'>', "<ns:tag>",
     "https://example.org/a_(b)?c=d&e=%20#f", "http://[2001:db8::1]:80/x", "ftp://example.org", "www.example.org/x",
