@@ -16,6 +16,7 @@ from io import BytesIO
 from shutil import copyfileobj
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from app.files.docx_drop_caps import divided, is_drop_cap, with_drop_cap
 from app.files.docx_paragraph import Paragraph, Raw, preserves_space, read_paragraph
 from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
@@ -35,10 +36,13 @@ _TARGET = re.compile(r"""\sTarget\s*=\s*["']([^"']+)["']""")
 _ROOTS = frozenset({"w:document", "w:hdr", "w:ftr", "w:footnotes", "w:endnotes"})
 # The exceptions of a damaged or encrypted archive.
 _BROKEN = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
+# The first bytes of a ZIP archive, and those of the file format of encrypted documents and of old versions of Word.
+_ZIP_START = b"PK"
+_OLE_START = bytes.fromhex("d0cf11e0a1b11ae1")
 
 
 # A paragraph with its translated pieces.
-_Changed = tuple[Paragraph, list[Piece[Raw]]]
+_Changed = tuple[Paragraph, Sequence[Piece[Raw]]]
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,14 @@ class DocxFile:
         remaining = iter(translations)
         written = {}
         for name, part in self.parts.items():
-            changed = {}
+            changed: dict[int, _Changed] = {}
             for paragraph in part.paragraphs:
                 translation = next(remaining)
                 if translation != paragraph.unit.text:
                     pieces = paragraph.tagged.read(translation)
                     if not all(is_xml_text(piece) for piece in pieces if isinstance(piece, str)):
                         raise FileError(f"{name}: a translation has a character that XML cannot contain")
-                    changed[id(paragraph.node)] = (paragraph, pieces)
+                    changed |= {id(each.node): (each, own) for each, own in divided(paragraph, pieces)}
             if changed:
                 written[name] = _rendered(part.root, changed).encode(part.encoding)
         archive = BytesIO()
@@ -91,7 +95,7 @@ class DocxFile:
                 for info in old.infolist():
                     _copy(old, new, info, written.get(info.filename))
         except _BROKEN as error:
-            raise FileError(f"not a readable .docx archive ({type(error).__name__})") from error
+            raise _unreadable(self.data, error) from error
         return archive.getvalue()
 
 
@@ -108,13 +112,22 @@ def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
             )
         preserved = preserves_space(root.nodes[0], default=False)
         paragraphs: list[Paragraph] = []
+        is_after_drop_cap = False
         for node in _elements(root):
             num_elements += 1
-            paragraph = read_paragraph(node, preserved=preserved) if node.name == "w:p" else None
+            # A drop cap at the end of a cell does not belong to the next cell.
+            is_after_drop_cap = is_after_drop_cap and node.name != "w:tc"
+            if node.name != "w:p":
+                continue
+            paragraph = read_paragraph(node, preserved=preserved)
+            is_cap = paragraph is not None and is_drop_cap(paragraph)
             if paragraph is not None:
+                if is_after_drop_cap and not is_cap:
+                    paragraph = with_drop_cap(paragraphs.pop(), paragraph)
                 paragraphs.append(paragraph)
                 num_characters += len(paragraph.unit.text)
                 limits.check(num_units + len(paragraphs), num_characters)
+            is_after_drop_cap = is_cap
         num_units += len(paragraphs)
         parts[name] = _TextEntry(root, encoding, tuple(paragraphs))
     return DocxFile(data, parts)
@@ -143,7 +156,22 @@ def _checked_entries(data: bytes, limits: FileLimits) -> Iterator[tuple[str, byt
     except FileError:
         raise
     except _BROKEN as error:
-        raise FileError(f"not a readable .docx archive ({type(error).__name__})") from error
+        raise _unreadable(data, error) from error
+
+
+def _unreadable(data: bytes, error: Exception) -> FileError:
+    """The error for a file that is not a readable archive. error: one of _BROKEN."""
+    if not data:
+        return FileError("the file is empty")
+    if data.startswith(_OLE_START):
+        return FileError(
+            "the file is encrypted with a password, or an old .doc; save it as .docx without a password"
+        )
+    if not data.startswith(_ZIP_START):
+        return FileError("the file is not a Word document, because it is not a ZIP archive")
+    if isinstance(error, RuntimeError):
+        return FileError("the archive is encrypted; save the document without a password")
+    return FileError("the file is damaged: its archive cannot be unpacked")
 
 
 def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:

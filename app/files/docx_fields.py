@@ -10,7 +10,7 @@ from app.files.xml_tree import Node
 
 # Wrappers of tracked changes. Word divides a field among several of them.
 TRACKED = frozenset({"w:ins", "w:moveTo"})
-_FIELD_CHARACTER = re.compile(r'w:fldCharType="(begin|separate|end)"')
+_FIELD_CHARACTER = re.compile(r"""\sw:fldCharType\s*=\s*["'](begin|separate|end)["']""")
 
 
 def divided_at_fields(node: Node) -> list[Node]:

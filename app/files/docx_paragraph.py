@@ -2,21 +2,23 @@
 
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
 in the paragraph's commonest style has no marks. Text in another style, in a link, in a field, in a bookmark or in the
-range of a comment is between a pair of marks. An inline object, such as a picture or a footnote reference, is one mark.
-A blank to fill in is one mark, too: a field or a content control whose text has only spaces.
+range of a comment is between a pair of marks. If the commonest style of a link differs from the paragraph's, marks of
+this style enclose the whole text of the link, so that words that the translation adds in the link have it, too. An
+inline object, such as a picture or a footnote reference, is one mark. A blank to fill in is one mark, too: a field or a
+content control whose text has only spaces.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
-from itertools import groupby
 
+from app.files.docx_check_boxes import begins_check_box, is_check_box
 from app.files.docx_fields import divided_at_fields, field_character
 from app.files.docx_pairs import FIELD, RANGE, unpaired
+from app.files.docx_styles import FIELDS, STYLED, RunStyle, Text, bases, joined, paragraph_base
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
 from app.files.xml_tree import Node
@@ -25,35 +27,20 @@ from app.files.xml_tree import Node
 _WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
-_FIELDS = frozenset({FIELD, "w:fldSimple"})
-# Marks whose text often has a style of its own, such as the style of links.
-_STYLED = _FIELDS | {"w:hyperlink"}
 # Marks around text that a reader of the document may fill in.
-_FILLED = _FIELDS | {"w:sdt"}
+_FILLED = FIELDS | {"w:sdt"}
 # The start or the end of a bookmark, of a comment's range and the like.
 _RANGE = re.compile(r"(w:\w+)(Start|End)")
-_ID = re.compile(r'\bw:id="([^"]*)"')
+_ID = re.compile(r"""\sw:id\s*=\s*["']([^"']*)["']""")
 # Word's own annotations, which have no meaning in a translation.
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
-# Run properties that do not affect the appearance: language, and whether spelling is checked.
-_IGNORED_PROPERTIES = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
-# Run properties that show on blanks, such as the line to write on in a form.
-_ON_BLANKS = re.compile(r"<w:(?:u|strike|dstrike|highlight|shd|bdr)\b[^>]*>")
 # Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
 _NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_DEPTH_CHANGES = {MarkKind.OPEN: 1, MarkKind.CLOSE: -1}
 _SPACE = re.compile(r"""\sxml:space\s*=\s*["'](\w+)["']""")
 # White space that does not count at the ends of a text, unless it is preserved.
 _WHITE_SPACE = " \t\r\n"
-
-
-@dataclass(frozen=True, slots=True)
-class RunStyle:
-    """The style of a run. properties: the XML of its properties; empty for none."""
-
-    properties: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +65,18 @@ Raw = RunStyle | Wrapper | InlineObject
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """Text of one run."""
-
-    text: str
-    style: RunStyle
-
-
-@dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph with text to translate. head: XML before its text. base: the style of text without a mark."""
+    """A paragraph with text to translate.
+
+    head: XML before its text. base: the style of text without a mark. drop_cap: the paragraph before it whose text is
+    the first letter of this one, if any (`app.files.docx_drop_caps`).
+    """
 
     node: Node
     head: str
     tagged: TaggedText[Raw]
     base: RunStyle
+    drop_cap: Paragraph | None = None
 
     @property
     def unit(self) -> Unit:
@@ -142,37 +126,39 @@ class _ParagraphReader:
 
     def __init__(self, *, preserved: bool) -> None:
         self._preserved = preserved
-        self._items: list[_Text | Mark[Raw]] = []
+        self._items: list[Text | Mark[Raw]] = []
         # The nodes read so far of a field's code, which precedes its result; None outside of a code.
         self._code: list[Node] | None = None
         self._num_fields = 0  # fields that began in this code and have not ended
+        self._is_check_box = False  # whether this code draws a check box
 
     @property
     def base(self) -> RunStyle:
-        """The commonest style of the characters outside of links and fields. If there are none, of all characters."""
-        outside: list[_Text] = []
-        depth = 0
-        for item in self._items:
-            if isinstance(item, _Text):
-                outside += [item] * (depth == 0 and item.text.strip() != "")
-            elif item.name in _STYLED:
-                depth = max(depth + _DEPTH_CHANGES.get(item.kind, 0), 0)
-        return _commonest(outside or [item for item in self._items if isinstance(item, _Text)])
+        """The style of text without a mark."""
+        return paragraph_base(self._items)
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
         """The collected pieces: texts of equal style are joined. Styles other than the base are marks."""
         points = unpaired(self._items)
         items = [_as_point(item) if at in points else item for at, item in enumerate(self._items)]
+        items = joined(_with_blanks(joined(_with_filled(items, base)), base))
         pieces: list[Piece[Raw]] = []
-        for item in _joined(_with_blanks(_joined(_with_filled(items, base)), base)):
-            if isinstance(item, Mark):
+        # The base of the paragraph, and of each open link or field.
+        opened = [base]
+        for item, inner in zip(items, bases(items, base), strict=True):
+            if isinstance(item, Text):
+                start, end = _style_marks(item.style, opened[-1])
+                pieces += [*start, item.text, *end]
+            elif item.name not in STYLED or item.kind is MarkKind.POINT:
                 pieces.append(item)
-            elif _key(item.style) == _key(base):
-                pieces.append(item.text)
+            elif item.kind is MarkKind.OPEN:
+                start, _ = _style_marks(inner, opened[-1])
+                pieces += [item, *start]
+                opened.append(inner)
             else:
-                pieces.append(Mark(MarkKind.OPEN, item.style, "style"))
-                pieces.append(item.text)
-                pieces.append(Mark(MarkKind.CLOSE, item.style, "style"))
+                opened.pop()
+                _, end = _style_marks(inner, opened[-1])
+                pieces += [*end, item]
         return pieces
 
     def read(self, nodes: Sequence[Node]) -> None:
@@ -223,18 +209,21 @@ class _ParagraphReader:
                 if not preserves_space(child, default=self._preserved):
                     text = text.strip(_WHITE_SPACE)
                 if text:
-                    self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), style))
+                    self._items.append(Text(" ".join(re.split(r"[\r\n]+", text)), style))
             elif child.name in _CHARACTERS:
-                self._items.append(_Text(_CHARACTERS[child.name], style))
+                self._items.append(Text(_CHARACTERS[child.name], style))
             elif child.name == "w:ruby":
                 # The reading above the text is left out.
                 self.read([node for base in child.nodes if base.name == "w:rubyBase" for node in base.nodes])
             elif child.name not in _DROPPED and child.name != "w:rPr":
-                kind = MarkKind.BREAK if child.name in _BREAKS else MarkKind.POINT
+                is_break = child.name in _BREAKS or is_check_box(child)
+                kind = MarkKind.BREAK if is_break else MarkKind.POINT
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, part: Node, kind: str) -> None:
         """Read a field character. The field's code, with the fields nested in it, becomes its opening mark.
+
+        A field that draws a check box has no result. It becomes one mark.
 
         part: the run with the field character, or the tracked change around the run. kind: begin, separate (before the
         result) or end.
@@ -242,17 +231,19 @@ class _ParagraphReader:
         if self._code is None:
             if kind == "begin":
                 self._code, self._num_fields = [part], 1
+                self._is_check_box = begins_check_box(part)
             else:
                 mark = MarkKind.CLOSE if kind == "end" else MarkKind.POINT
                 self._items.append(Mark(mark, InlineObject((part,)), FIELD))
             return
         self._code.append(part)
         self._num_fields += {"begin": 1, "separate": 0, "end": -1}[kind]
-        if kind == "separate" and self._num_fields == 1:
+        if kind == "separate" and self._num_fields == 1 and not self._is_check_box:
             self._items.append(Mark(MarkKind.OPEN, InlineObject(tuple(self._code)), FIELD))
             self._code = None
         elif self._num_fields == 0:
-            self._items.append(Mark(MarkKind.POINT, InlineObject(tuple(self._code))))
+            mark = MarkKind.BREAK if self._is_check_box else MarkKind.POINT
+            self._items.append(Mark(mark, InlineObject(tuple(self._code))))
             self._code = None
 
     def finish(self) -> None:
@@ -272,48 +263,35 @@ def _object(node: Node) -> Mark[Raw]:
     return Mark(kind, InlineObject((node,)), f"{RANGE}{part[1]} {number[1]}")
 
 
-def _as_point(item: _Text | Mark[Raw]) -> _Text | Mark[Raw]:
+def _as_point(item: Text | Mark[Raw]) -> Text | Mark[Raw]:
     """The item; a mark becomes a point."""
     return Mark(MarkKind.POINT, item.raw, item.name) if isinstance(item, Mark) else item
 
 
-def _joined(items: Sequence[_Text | Mark[Raw]]) -> list[_Text | Mark[Raw]]:
-    """The items, in which neighbouring texts of equal style are joined."""
-    joined: list[_Text | Mark[Raw]] = []
-    for _, group in groupby(items, lambda item: _key(item.style) if isinstance(item, _Text) else None):
-        members = list(group)
-        texts = [item for item in members if isinstance(item, _Text)]
-        joined += [_Text("".join(item.text for item in texts), texts[0].style)] if texts else members
-    return joined
+def _style_marks(style: RunStyle, around: RunStyle) -> tuple[list[Mark[Raw]], list[Mark[Raw]]]:
+    """The marks before and after text of a style. None if the style looks like the style around the text."""
+    if style.key == around.key:
+        return [], []
+    return [Mark(MarkKind.OPEN, style, "style")], [Mark(MarkKind.CLOSE, style, "style")]
 
 
-def _commonest(texts: Sequence[_Text]) -> RunStyle:
-    """The style that most characters have. Blanks do not count."""
-    sizes: Counter[str] = Counter()
-    styles: dict[str, RunStyle] = {}
-    for item in texts:
-        sizes[_key(item.style)] += sum(map(len, item.text.split()))
-        styles.setdefault(_key(item.style), item.style)
-    return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
-
-
-def _with_filled(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Text | Mark[Raw]]:
+def _with_filled(items: Sequence[Text | Mark[Raw]], base: RunStyle) -> list[Text | Mark[Raw]]:
     """The items, in which a field or a content control whose text has only spaces is one point."""
-    written: list[_Text | Mark[Raw]] = []
+    written: list[Text | Mark[Raw]] = []
     for index, item in enumerate(items):
         written.append(item)
         if not isinstance(item, Mark) or item.kind is not MarkKind.CLOSE or item.name not in _FILLED:
             continue
         start = len(written) - 2
         blanks: list[Node] = []
-        while start >= 0 and isinstance(blank := written[start], _Text) and not blank.text.strip():
+        while start >= 0 and isinstance(blank := written[start], Text) and not blank.text.strip():
             blanks.append(Node("w:r", f"<w:r>{blank.style.properties}", "</w:r>", [_blank(blank.text)]))
             start -= 1
         opening = written[start] if start >= 0 and blanks else None
         if isinstance(opening, Mark) and (opening.kind, opening.name) == (MarkKind.OPEN, item.name):
             del written[start:]
             if written and _are_words(written[-1], items[min(index + 1, len(items) - 1)]):
-                written.append(_Text(" ", base))
+                written.append(Text(" ", base))
             nodes = (*_nodes(opening.raw), *reversed(blanks), *_nodes(item.raw))
             written.append(Mark(MarkKind.POINT, InlineObject(nodes)))
     return written
@@ -330,20 +308,20 @@ def _blank(text: str) -> Node:
     return Node("w:t", '<w:t xml:space="preserve">', "</w:t>", [escape(text, quote=False)])
 
 
-def _with_blanks(items: Sequence[_Text | Mark[Raw]], base: RunStyle) -> list[_Text | Mark[Raw]]:
-    """The items, in which blank texts have the base style.
+def _with_blanks(items: Sequence[Text | Mark[Raw]], base: RunStyle) -> list[Text | Mark[Raw]]:
+    """The items, in which blank texts have the base style of the paragraph, or of the link or field around them.
 
     A longer blank on which its own style shows is an inline object, because a model does not keep the number of spaces.
     """
-    written: list[_Text | Mark[Raw]] = []
-    for index, item in enumerate(items):
+    written: list[Text | Mark[Raw]] = []
+    for index, (item, around) in enumerate(zip(items, bases(items, base), strict=True)):
         if isinstance(item, Mark) or item.text.strip():
             written.append(item)
-        elif len(item.text) == 1 or _on_blanks(item.style) == _on_blanks(base):
-            written.append(_Text(item.text, base))
+        elif len(item.text) == 1 or item.style.on_blanks == around.on_blanks:
+            written.append(Text(item.text, around))
         else:
             if _are_words(items[max(index - 1, 0)], items[min(index + 1, len(items) - 1)]):
-                written.append(_Text(" ", base))
+                written.append(Text(" ", around))
             written.append(Mark(MarkKind.POINT, InlineObject((_blank(item.text),), item.style)))
     return written
 
@@ -358,25 +336,14 @@ def _plain(raw: str) -> str:
     return "".join([*parts, unescape(raw[done:])])
 
 
-def _are_words(before: _Text | Mark[Raw], after: _Text | Mark[Raw]) -> bool:
+def _are_words(before: Text | Mark[Raw], after: Text | Mark[Raw]) -> bool:
     """Whether both items are texts, without white space where they would touch."""
     return (
-        isinstance(before, _Text)
-        and isinstance(after, _Text)
+        isinstance(before, Text)
+        and isinstance(after, Text)
         and not before.text[-1].isspace()
         and not after.text[0].isspace()
     )
-
-
-def _on_blanks(style: RunStyle) -> list[str]:
-    """The properties of a style that show on blanks."""
-    return _ON_BLANKS.findall(style.properties)
-
-
-def _key(style: RunStyle) -> str:
-    """Return a key that is equal for styles of the same appearance."""
-    stripped = _IGNORED_PROPERTIES.sub("", style.properties)
-    return "" if stripped in {"<w:rPr></w:rPr>", "<w:rPr/>"} else stripped
 
 
 def _run(style: RunStyle, text: str) -> str:

@@ -1,9 +1,9 @@
 """Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
-A text is split into lines at every line break, tab and other control character. `sentencex` splits lines into
-sentences. Over-long sentences are split between clauses, else between words, else between characters. The text between
-two spans stays unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every span is
-replaced by itself, the result is the text.
+A text is split into lines at every line break, tab, other control character and check box. `sentencex` splits lines
+into sentences. Over-long sentences are split between clauses, else between words, else between characters. The text
+between two spans stays unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every
+span is replaced by itself, the result is the text.
 
 Time is linear in the text, or n log n for an over-long sentence.
 """
@@ -22,8 +22,12 @@ from app.text.abbreviations import joined
 from app.text.language_codes import base_language
 
 # Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
-# (category Cc). The model loses letters next to a control character in a sentence.
-_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# (category Cc). The model loses letters next to a control character in a sentence. A check box separates the options of
+# a form. Check boxes are those of Unicode, with the character that selects their form, and those of the font Wingdings.
+_CHECK_BOXES = r"\u2610-\u2612\uf06f\uf0a8\uf0fd\uf0fe"
+_LINE = re.compile(
+    rf"(?:(?<![{_CHECK_BOXES}])|(?![\ufe0e\ufe0f]))[^\x00-\x1f\x7f-\x9f\u2028\u2029{_CHECK_BOXES}]+"
+)
 # White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 # Marks that sentencex does not know, and those that it gets instead: Khmer full stops, except in the Khmer "etc.", and

@@ -212,7 +212,7 @@ def test_a_suffix_in_any_case_names_its_format() -> None:
         ("po", b'"a"\n', "line 1: a string without a keyword"),
         ("po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n', "an encoding that is not supported"),
         ("html", b"<meta charset=base64><p>a", "an encoding that"),
-        ("docx", b"PK no", "not a readable .docx archive"),
+        ("docx", b"PK no", "the file is damaged"),
         ("docx", docx("<a><b></a>"), "word/document.xml, line 1: malformed XML"),
         ("docx", docx("<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"), "document type"),
         ("docx", docx("<a>" * 600 + "</a>" * 600), "nested more than 500 deep"),
@@ -239,21 +239,11 @@ def test_an_archive_with_too_many_entries_is_an_error() -> None:
         read_file(many, FileFormat.DOCX, FileLimits(max_parts=20))
 
 
-@pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
-def test_an_entry_with_a_wrong_checksum_is_an_error(name: str) -> None:
-    data = docx()
-    with ZipFile(BytesIO(data)) as archive:
-        right = archive.getinfo(name).CRC.to_bytes(4, "little")
-    damaged = data.replace(right, bytes([right[0] ^ 1]) + right[1:])
-    with pytest.raises(FileError, match="not a readable"):
-        read_file(damaged, FileFormat.DOCX)
-
-
 def test_a_zip_bomb_with_a_false_size_is_not_unpacked() -> None:
     bomb = bytearray(docx(word__bomb=b"\0" * 5_000_000))
     true_size, false_size = (5_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little")
     assert bomb.count(true_size) == 2
-    with pytest.raises(FileError, match="not a readable"):
+    with pytest.raises(FileError, match="the file is damaged"):
         read_file(
             bytes(bomb).replace(true_size, false_size),
             FileFormat.DOCX,

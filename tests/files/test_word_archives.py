@@ -1,4 +1,4 @@
-"""Which entries of a Word document are read: those that relationships name. Without them, the usual names count."""
+"""The entries that relationships name are read. Without them, the usual names count. Unreadable archives are errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from app.files import FileError, FileFormat, FileLimits
 from app.files.reading import read_file
-from tests.files.samples import FOOTNOTES, HEADER
+from tests.files.samples import FOOTNOTES, HEADER, docx
 from tests.files.test_limits import PARAGRAPH, WORD
 
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -173,3 +173,44 @@ def test_a_spreadsheet_is_refused() -> None:
 def test_an_archive_without_a_body_is_refused() -> None:
     with pytest.raises(FileError, match=r"it has no word/document\.xml"):
         read_file(archive(word__header=HEADER), FileFormat.DOCX)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (bytes.fromhex("d0cf11e0a1b11ae1") + bytes(99), "encrypted with a password, or an old .doc; save it as .docx"),
+        (b"Plain words.", "the file is not a Word document, because it is not a ZIP archive"),
+        (docx()[:-40], "the file is damaged"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_an_archive_is_an_error(data: bytes, message: str) -> None:
+    with pytest.raises(FileError) as raised:
+        read_file(data, FileFormat.DOCX)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
+def test_an_entry_with_a_wrong_checksum_is_an_error(name: str) -> None:
+    data = docx()
+    with ZipFile(BytesIO(data)) as archive:
+        right = archive.getinfo(name).CRC.to_bytes(4, "little")
+    damaged = data.replace(right, bytes([right[0] ^ 1]) + right[1:])
+    with pytest.raises(FileError, match="the file is damaged"):
+        read_file(damaged, FileFormat.DOCX)
+
+
+def test_an_entry_with_a_wrong_byte_is_an_error() -> None:
+    data = bytearray(docx())
+    data[data.find(b"word/document.xml") + len("word/document.xml")] ^= 0xFF
+    with pytest.raises(FileError, match="the file is damaged"):
+        read_file(bytes(data), FileFormat.DOCX)
+
+
+def test_an_encrypted_entry_is_an_error() -> None:
+    data = bytearray(docx())
+    # The flags of the entry, in its own header and in the archive's directory.
+    for start, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        data[data.find(start) + offset] |= 1
+    with pytest.raises(FileError, match="the archive is encrypted; save the document without a password"):
+        read_file(bytes(data), FileFormat.DOCX)

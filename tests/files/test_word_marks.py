@@ -152,6 +152,13 @@ def test_the_range_of_a_comment_encloses_its_words() -> None:
     assert written == text("zwei") + start + text("eins") + end
 
 
+def test_attributes_may_be_in_single_quotes() -> None:
+    paragraph = START + text("one") + STOP + FIELD + text("two") + run(END) + INNER
+    source = '<g id="0">one</g><g id="3">two</g><x id="6"/>'
+    quoted = paragraph.replace('"', "'").replace("xml:space='preserve'", 'xml:space="preserve"')
+    assert translated(quoted, source, source.replace("one", "eins")) == quoted.replace("one", "eins")
+
+
 @pytest.mark.parametrize("name", ['u w:val="single"', "strike", 'highlight w:val="red"', 'shd w:fill="F00"'])
 def test_a_blank_keeps_what_shows_on_it(name: str) -> None:
     blank = text(" " * 12, f"<w:rPr><w:{name}/></w:rPr>")
@@ -234,6 +241,32 @@ def test_text_outside_a_link_does_not_get_the_style_of_the_link(start: str, end:
     assert source.endswith("</g> now")
     written = translated(paragraph, source, source.replace(" now", " jetzt").replace("See", "Siehe"))
     assert written == paragraph.replace(" now", " jetzt").replace("See", "Siehe")
+
+
+LINK_BOLD = HYPERLINK.replace("</w:rPr>", "<w:b/></w:rPr>")
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(LINK, "</w:hyperlink>"), (FIELD, run(END)), (f"{LINK}<w:ins>", "</w:ins></w:hyperlink>")],
+)
+def test_words_that_the_translation_adds_in_a_link_have_its_commonest_style(start: str, end: str) -> None:
+    link = text("Read about ", HYPERLINK) + text("the book", LINK_BOLD) + text(" ") + text("of ", HYPERLINK)
+    paragraph = start + link + text("it") + end + text(" before you bake bread with your friends.")
+    source = read_file(docx(WORD.format(f"<w:p>{paragraph}</w:p>")), FileFormat.DOCX).units[0].text
+    written = translated(paragraph, source, source.replace("about ", "about it in "))
+    expected = paragraph.replace(text(" ") + text("of ", HYPERLINK), text(" of ", HYPERLINK))
+    assert written == expected.replace("about ", "about it in ")
+
+
+def test_a_link_of_other_links_has_the_style_around_it() -> None:
+    """The entry of a table of contents is such a link or field."""
+    entry = FIELD + LINK + text("the book", HYPERLINK) + "</w:hyperlink>" + run(END)
+    source = 'See <g id="1"><g id="2"><g id="3">the book</g></g></g> now'
+    written = translated(
+        text("See ") + entry + text(" now"), source, source.replace('<g id="1">', '<g id="1">in ')
+    )
+    assert written == text("See ") + FIELD + text("in ") + entry.removeprefix(FIELD) + text(" now")
 
 
 def test_text_after_the_end_of_a_field_of_another_paragraph_does_not_get_the_style_of_a_link() -> None:

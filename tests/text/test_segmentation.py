@@ -155,6 +155,14 @@ def test_spans_exclude_list_marks(line: str, expected: str) -> None:
     assert [span.of(line) for span in spans_of(line)] == [expected]
 
 
+@pytest.mark.parametrize(
+    "box", ["\u2610", "\u2611", "\u2612", "\u2611\ufe0f", "\uf0a8", "\uf06f", "\uf0fd", "\uf0fe"]
+)
+def test_a_check_box_separates_options(box: str) -> None:
+    text = f"Bread: {box} white {box} a) brown {box}{box} none"
+    assert [span.of(text) for span in spans_of(text)] == ["Bread:", "white", "brown", "none"]
+
+
 LIST_MARKS = st.lists(
     st.sampled_from(["- ", "1. ", "\t", "a) ", "[x] ", "\u2022\u3000", "# ", "\u2705 "]), max_size=5
 )

@@ -23,7 +23,7 @@ from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
 from app.api.spending import begin_spending
 from app.errors import InvalidRequest
-from app.files import FileFormat, format_of
+from app.files import SUFFIXES, FileFormat, format_of
 from app.stores.usage import Spending
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
@@ -125,5 +125,7 @@ def known_format(name: str) -> FileFormat:
     """The format of a file, by its name's suffix. Raises InvalidRequest."""
     found = format_of(name)
     if found is None:
-        raise InvalidRequest("file: this format is not supported", field="file")
+        raise InvalidRequest(
+            f"file: this format is not supported; supported are {', '.join(SUFFIXES)}", field="file"
+        )
     return found

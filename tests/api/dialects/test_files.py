@@ -99,7 +99,8 @@ def test_the_settings_list_the_file_formats(http: httpx.Client, locked: ServerPr
 @pytest.mark.parametrize(
     ("name", "content", "fields", "status", "message"),
     [
-        ("a.exe", b"a", {}, 400, "this format is not supported"),
+        ("a.exe", b"a", {}, 400, "this format is not supported; supported are .txt, .srt, .vtt, .html, "),
+        ("a.docx", b"", {}, 400, "file: the file is empty"),
         ("a.json", b"{", {}, 400, "file: line 1, column 2"),
         ("a.txt", b"\xff", {}, 400, "file: line 1 is not UTF-8"),
         ("a.txt", b"a", {"target": ""}, 400, "missing target parameter"),
