@@ -14,12 +14,11 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
+from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.scripts import is_unspaced
 from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
-# Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
-PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 # Characters of the longest name that needs no semicolon.
 _MAX_OPEN_NAME = max(len(name) for name in html5 if not name.endswith(";"))

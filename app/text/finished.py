@@ -203,22 +203,24 @@ def span_in_document(block: Block, segment: SourceSegment) -> Offsets:
 def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
     """Return a segment's tags by position in `segment.source`.
 
-    Each tag has the document's spaces after it that `segment.source` lacks.
+    `Tag.spaces` are the document's spaces after it that `segment.source` lacks.
     """
     tags: list[Tag] = []
-    for index in segment.tags:
+    is_before_spaces = False
+    for index in reversed(segment.tags):
         tag = block.tags[index]
         position = bisect_left(segment.positions, tag.position)
         following = segment.positions[position] if position < len(segment.positions) else tag.position
-        if index + 1 < segment.tags.stop:
-            following = min(following, block.tags[index + 1].position)
+        next_position = block.tags[index + 1].position if index + 1 < segment.tags.stop else following
+        following = min(following, next_position)
         spaces = "".join(
             block.raws[place]
             for place in range(tag.position, following)
             if block.text[place] not in INVISIBLE
         )
-        tags.append(Tag(position, tag.markup + spaces, tag.kind, tag.name))
-    return tags
+        is_before_spaces = bool(spaces) or (is_before_spaces and next_position == tag.position)
+        tags.append(Tag(position, tag.markup, tag.kind, tag.name, spaces, is_before_spaces))
+    return tags[::-1]
 
 
 def _with_unread(block: Block, segment: SourceSegment, shown: Sequence[str]) -> Sequence[str]:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 # Soft hyphen, zero-width space, word joiner and byte order mark. The joiners U+200C and U+200D are not among them,
 # because emoji and several scripts need them. Marks of writing direction are not among them, although the training data
 # lacks them, because they decide in which order a reader sees the words.
-INVISIBLE = frozenset("\u00ad\u200b\u2060\ufeff")
+_WORD_JOINER = "\u2060"
+INVISIBLE = frozenset("\u00ad\u200b\ufeff" + _WORD_JOINER)
 _IDEOGRAPHIC_SPACE = "\u3000"
 _WIDE_SPACES = frozenset("\u00a0\u202f\u205f" + "".join(map(chr, range(0x2000, 0x200B))) + _IDEOGRAPHIC_SPACE)
 _SPACE = re.compile(f"[ {''.join(_WIDE_SPACES)}]")
@@ -69,6 +70,20 @@ def model_input(text: str, *, collapses_spaces: bool = False) -> ModelInput:
         written = "".join(each for place, each in enumerate(written) if place not in paired)
     source = _with_plain_spaces(written) if is_special else written
     return ModelInput(source, written, kept if len(kept) < len(text) else range(len(text)))
+
+
+def without_spaces_around_tags(text: str, positions: Iterable[int]) -> str:
+    """Return the text with an invisible character for each space that tags separate from a space before it.
+
+    The model does not read such a character, nor more spaces directly after it. positions: those of the tags.
+    """
+    doubled = [position for position in positions if text[max(position - 1, 0) : position + 1] == "  "]
+    if not doubled:
+        return text
+    characters = list(text)
+    for position in doubled:
+        characters[position] = _WORD_JOINER
+    return "".join(characters)
 
 
 def without_invisible(text: str) -> str:

@@ -33,7 +33,7 @@ from app.text.formulas import find_formulas
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
-from app.text.model_input import ModelInput, model_input
+from app.text.model_input import ModelInput, model_input, without_spaces_around_tags
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.protected_spans import closed_shortcodes, overlaps, protected_spans
@@ -176,11 +176,11 @@ class ParsedText:
         """
         segments: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
-            flat = self._without_line_breaks(block)
+            read = self._text_to_read(block)
             closing = partners(block.tags)
             terms = self.expanded_terms[index]
-            for sentence in self._sentences(flat):
-                whole = self._source(sentence.of(flat), Casing.PLAIN, terms).source
+            for sentence in self._sentences(self._without_line_breaks(block)):
+                whole = self._source(sentence.of(read), Casing.PLAIN, terms).source
                 casing = casing_of(whole, self.options.source_language, is_word)
 
                 def fits_either_way(
@@ -192,10 +192,10 @@ class ParsedText:
                         or fits(self._source(part, casing, {}).source)
                     )
 
-                for piece in fitting_pieces(flat, sentence, fits_either_way):
+                for piece in fitting_pieces(read, sentence, fits_either_way):
                     span = piece.span
-                    source, written, positions = self._source(span.of(flat), casing, terms)
-                    hits = tuple(terms[each].hit for each in span.of(flat) if each in terms) if terms else ()
+                    source, written, positions = self._source(span.of(read), casing, terms)
+                    hits = tuple(terms[each].hit for each in span.of(read) if each in terms) if terms else ()
                     segments.append(
                         SourceSegment(
                             source=source,
@@ -221,6 +221,10 @@ class ParsedText:
 
     def _without_line_breaks(self, block: Block) -> str:
         return _BREAKS.sub(" ", block.text) if self._ignores_line_breaks else block.text
+
+    def _text_to_read(self, block: Block) -> str:
+        positions = (tag.position for tag in block.tags)
+        return without_spaces_around_tags(self._without_line_breaks(block), positions)
 
     def _sentences(self, flat: str) -> list[Span]:
         if self.options.splitting is Splitting.LINES:
@@ -259,7 +263,7 @@ class ParsedText:
         as_words = [hit for hit in segment.terms if only is not None and hit not in only]
         expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in as_words}
         source, written, positions = self._source(
-            segment.span.of(self._without_line_breaks(block)), segment.casing, expanded_terms
+            segment.span.of(self._text_to_read(block)), segment.casing, expanded_terms
         )
         return segment._replace(
             source=source,

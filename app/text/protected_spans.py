@@ -17,6 +17,8 @@ from unicodedata import category
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 
+# Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
+PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _CONVERSION = "diouxXeEfFgGaAcspn@"
 # A width or precision; `*` is the value of an argument. The flag `'` groups the digits of a number.
 _NUMBER = r"(?:\d{1,4}+|\*(?:\d{1,2}+\$)?)"

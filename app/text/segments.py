@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from app.text.alignment import Alignment, words
-from app.text.blocks import PLACEHOLDER_CODE_POINTS, unused_placeholders
+from app.text.blocks import unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.model_input import with_written_spaces
 from app.text.number_check import number_spans
+from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.segmentation import Offsets, Span, join, trimmed
 from app.text.spacing import (
     appended,
@@ -278,13 +279,14 @@ def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]
     source, text = segment.source, repaired.text
     fallbacks = [*repaired.fallbacks, *[Fallback.NUMBERS_CARRIED] * bool(segment.numbers)]
     if lost and repaired.alignment is not None and text.strip():
-        tags = [Tag(max(source.find(span), 0), span, TagKind.POINT) for span in lost]
+        # The name is the span, because `place_tags` may add spaces to the markup.
+        tags = [Tag(max(source.find(span), 0), span, TagKind.POINT, span) for span in lost]
         placed = [
-            replace(tag, position=clamp_to_clause(source, tag.markup, text, tag.position))
+            (clamp_to_clause(source, tag.name, text, tag.position), tag.name)
             for tag in place_tags(source, tags, text, repaired.alignment).tags
         ]
-        for tag in sorted(placed, key=lambda each: each.position)[::-1]:
-            repaired = _insert(source, repaired, tag)
+        for position, span in sorted(placed, key=lambda each: each[0])[::-1]:
+            repaired = _insert(source, repaired, span, position)
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
         repaired = _insert_at_end(source, repaired, lost)
@@ -355,11 +357,10 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
     def map_offsets(start: int, end: int) -> Offsets:
         return moved[min(start, last)], moved[min(end, last)]
 
-    is_repeated = len(kept) < last
     repaired = Repaired(
         "".join(kept),
         translation.alignment,
-        (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
+        (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * (len(kept) < last))),
         translation.token_offsets,
     )
     return _with_moved_offsets(repaired, map_offsets)
@@ -383,16 +384,15 @@ def _with_moved_offsets(repaired: Repaired, map_offsets: Callable[[int, int], Of
     )
 
 
-def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
-    """Insert a placeholder at `tag.position`.
+def _insert(source: str, repaired: Repaired, span: str, position: int) -> Repaired:
+    """Insert a placeholder, or another span of the source, at a position.
 
     It gets spaces as in the source. It also gets a space beside a word, unless it touches a word there in the source.
     """
-    text, start, position = repaired.text, max(source.find(tag.markup), 0), tag.position
-    after = start + len(tag.markup)
+    text, start = repaired.text, max(source.find(span), 0)
     space_before = " " * needs_space(source[:start][-1:], text[:position][-1:])
-    space_after = " " * needs_space(source[after : after + 1], text[position : position + 1])
-    inserted = space_before + tag.markup + space_after
+    space_after = " " * needs_space(source[start + len(span) :][:1], text[position:][:1])
+    inserted = space_before + span + space_after
     shift = len(inserted)
     repaired = repaired._replace(text=text[:position] + inserted + text[position:])
     return _with_moved_offsets(

@@ -6,15 +6,17 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from app.text.blocks import PLACEHOLDER_CODE_POINTS
+from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.scripts import is_unspaced
 
 _DOUBLED = re.compile(r"(?<= ) +")
 _BEFORE_MARK = re.compile(r"(?<! ) +(?=[.,](?:\s|$))")
 # Marks that end a sentence, also those of Armenian, Arabic, Urdu, Hindi, Burmese, Amharic and Khmer.
 _ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\uff61\u0589\u061f\u06d4\u0964\u0965\u104b\u1362\u17d4\u17d5")
+# Marks that end a part of a sentence, also those of Arabic, Chinese and Japanese.
+_PAUSES = frozenset(":;,\u060c\u061b\uff0c\u3001\uff1a\uff1b")
 # What may follow the last word of a sentence, besides closing brackets and quotation marks.
-_CLOSING = _ENDS | frozenset(" \t\n\u00a0\u202f:;,\"'\u201c\u060c\u061b\uff0c\u3001\uff1a\uff1b")
+_CLOSING = _ENDS | _PAUSES | frozenset(" \t\n\u00a0\u202f\"'\u201c")
 _CLOSING_CATEGORIES = frozenset({"Pe", "Pf"})
 
 
@@ -65,10 +67,37 @@ def needs_space(in_source: str, in_target: str) -> bool:
     """
     if not in_target or in_target.isspace():
         return False
-    return in_source.isspace() or (_is_in_word(in_target) and not _is_in_word(in_source))
+    return in_source.isspace() or (is_in_word(in_target) and not is_in_word(in_source))
 
 
-def _is_in_word(character: str) -> bool:
+def needs_space_before(in_source: str, text: str, position: int) -> bool:
+    """Whether a space goes before an element without words that is inserted at text[position].
+
+    After a mark that no space follows in the text, as in `e-mail`, it gets one only before a mark such as a comma.
+    in_source: the character before it in the source; "" for none.
+    """
+    before, after = text[max(position - 1, 0) : position], text[position : position + 1]
+    return needs_space(in_source, before) and (is_in_word(before) or not after or follows_word(after))
+
+
+def needs_space_after(in_source: str, text: str, position: int) -> bool:
+    """Whether a space goes after markup that is inserted at text[position].
+
+    Before a mark such as a comma, it gets one only if the source has a space and such a mark there.
+    in_source: the characters after it in the source, up to the first that is no space.
+    """
+    before, after = text[max(position - 1, 0) : position], text[position : position + 1]
+    if not needs_space(in_source[:1], after) or is_in_word(after):
+        return needs_space(in_source[:1], after)
+    return follows_word(in_source[-1]) if follows_word(after) else not before or before.isspace()
+
+
+def follows_word(character: str) -> bool:
+    """Whether the character is a mark that directly follows a word: a full stop, a comma, a closing bracket."""
+    return character in _ENDS or character in _PAUSES or unicodedata.category(character) == "Pe"
+
+
+def is_in_word(character: str) -> bool:
     """Whether the character is a letter, a digit or a placeholder, and its script has spaces between words."""
     if character.isalnum():
         return not is_unspaced(character)

@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from app.text.alignment import Alignment, words
-from app.text.blocks import PLACEHOLDER_CODE_POINTS
 from app.text.finished import FinishedText
 from app.text.parsed_text import ParseOptions, parse_text
+from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.segments import SegmentTranslation
 from benchmarks.roundtrip_models import Model, copied
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.text.blocks import PLACEHOLDER_CODE_POINTS
 from app.text.casing import Casing
 from app.text.glossary import Glossary, Term
 from app.text.number_check import ChangedNumbers
 from app.text.parsed_text import ParseOptions, Splitting, TextFormat, parse_text
+from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.segments import Fallback, SegmentTranslation, with_number_placeholders
 from app.text.xml_reader import XmlRules
 from benchmarks.roundtrip_models import MODELS as BY_NAME

@@ -97,6 +97,12 @@ def test_an_inserted_placeholder_is_separated_from_words() -> None:
     source = f"pre{A}fix so"
     repaired = repair(segment(source), translated(source, "vorne so", [(0, 1), (1, 3)]))
     assert len(repaired.text) == len("vorne so") + 1
+    # A lost hyphen within a word of the source gets none, either.
+    source = "The X\u2011ray runs"
+    repaired = repair(
+        segment(source), translated(source, "Es rennt \u2011", [(0, 4), (1, 4)], num_appended=1)
+    )
+    assert repaired.text == "\u2011Es rennt"
 
 
 def test_a_complete_translation_is_unchanged() -> None:
