@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.text.scripts import is_unspaced
-from app.text.segmentation import Span, is_attached
+from app.text.segmentation import Offsets, Span, is_attached
 
 Floats = NDArray[np.float64]
 # Combining marks, joiners and soft hyphens belong to the word before them. A zero-width space, which an imported
@@ -42,6 +42,29 @@ class Alignment:
                 f"weights of shape {self.weights.shape} for {len(self.target)} target "
                 f"and {len(self.source)} source subwords"
             )
+
+
+def join_alignments(
+    alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]
+) -> Alignment:
+    """Return the alignment of concatenated texts. sources, targets: the start of each part in the whole."""
+    shapes = np.array([alignment.weights.shape for alignment in alignments])
+    weights = np.zeros(shapes.sum(axis=0))
+    row = column = 0
+    for alignment, (num_rows, num_columns) in zip(alignments, shapes, strict=True):
+        weights[row : row + num_rows, column : column + num_columns] = alignment.weights
+        row, column = row + num_rows, column + num_columns
+    parts = list(zip(alignments, sources, targets, strict=True))
+    return Alignment(
+        tuple(span for alignment, start, _ in parts for span in shifted(alignment.source, start)),
+        tuple(span for alignment, _, start in parts for span in shifted(alignment.target, start)),
+        weights,
+    )
+
+
+def shifted(spans: Sequence[Offsets], distance: int) -> list[Offsets]:
+    """Return the offsets plus `distance`."""
+    return [(start + distance, end + distance) for start, end in spans]
 
 
 def words(text: str) -> tuple[Span, ...]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from app.text.alignment import words
 from app.text.blocks import Block
+from app.text.protected_spans import overlaps
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 from app.text.tags import partners
@@ -28,13 +29,22 @@ class _Raised(NamedTuple):
     has_word: bool
 
 
-def find_formulas(block: Block) -> list[Span]:
-    """Return the formulas and marks of the words with a tag inside, in order.
+class Run(NamedTuple):
+    """A part of a word with a tag inside. is_mark: whether it may be a mark, such as the 1 of `price<sup>1</sup>`."""
 
-    Only words count that have a digit, or in which one of the tags is `sub` or `sup`. A mark is a piece of such a word
-    that is in `sub` or `sup` or has no letter, such as the 1 of `price<sup>1</sup>`. The rest of the word must have
-    three letters or more, and no capital after the first. A word without such a rest is a formula as a whole. Letters
-    of scripts without spaces end a formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
+    span: Span
+    is_mark: bool
+
+
+# A word with a tag inside, in which a run that is a mark and a run that is none alternate.
+TaggedWord = Sequence[Run]
+
+
+def tagged_words(block: Block) -> list[TaggedWord]:
+    """Return the words with a tag inside that may be formulas or have marks, in order.
+
+    Only words count that have a digit, or in which one of the tags is `sub` or `sup`. A mark is in `sub` or `sup`, or
+    has no letter.
     """
     if not block.tags:
         return []
@@ -48,7 +58,7 @@ def find_formulas(block: Block) -> list[Span]:
         word = bisect_left(starts, position) - 1
         return word if word >= 0 and spans[word].start < position < spans[word].end else None
 
-    formulas: list[Span] = []
+    found: list[TaggedWord] = []
     for word, group in groupby(range(len(block.tags)), word_around):
         indices = list(group)
         if word is None:
@@ -56,8 +66,41 @@ def find_formulas(block: Block) -> list[Span]:
         text = spans[word].of(block.text)
         if any(map(str.isdigit, text)) or any(block.tags[index].name in _TAGS for index in indices):
             edges = [spans[word].start, *(block.tags[index].position for index in indices), spans[word].end]
-            pieces = [Span(*edge) for edge in pairwise(edges)]
-            formulas += _formulas(block.text, pieces, [_is_in(piece, raised) for piece in pieces])
+            pieces = [Span(*edge) for edge in pairwise(edges) if edge[0] < edge[1]]
+            found.append(_runs(block.text, pieces, raised))
+    return found
+
+
+def _runs(text: str, pieces: Sequence[Span], raised: Sequence[_Raised]) -> list[Run]:
+    """Return the runs of a word. pieces: the word, divided at its tags."""
+
+    def is_mark(piece: Span) -> bool:
+        return _is_in(piece, raised) or not any(map(str.isalpha, piece.of(text)))
+
+    groups = [(each, list(members)) for each, members in groupby(pieces, is_mark)]
+    return [Run(Span(members[0].start, members[-1].end), each) for each, members in groups]
+
+
+def mark_borders(tagged: Sequence[TaggedWord]) -> list[int]:
+    """Return the positions inside words at which a mark begins or ends, in order."""
+    return [run.span.start for word in tagged for run in word[1:]]
+
+
+def find_formulas(text: str, tagged: Sequence[TaggedWord], protected: Sequence[Span] = ()) -> list[Span]:
+    """Return the formulas and marks, in order.
+
+    The rest of a word with a mark must have three letters or more, and no capital after the first, or overlap one of
+    the `protected` spans. A word without such a rest is a formula as a whole. Letters of scripts without spaces end a
+    formula: `10m<sup>2</sup>` is the formula in `10m<sup>2</sup>的`.
+    tagged: the result of `tagged_words` for the text. protected: in order, without overlap.
+    """
+    formulas: list[Span] = []
+    for word in tagged:
+        rest = [run.span for run in word if not run.is_mark]
+        if all(_is_word(span.of(text)) or overlaps(span, protected) for span in rest):
+            formulas += (run.span for run in word if run.is_mark)
+        else:
+            formulas.append(Span(word[0].span.start, word[-1].span.end))
     return formulas
 
 
@@ -113,27 +156,6 @@ def _is_in(piece: Span, raised: Sequence[_Raised]) -> bool:
     """Whether a piece is in `sub` or `sup`."""
     element = bisect_right(raised, piece.start, key=lambda element: element.start) - 1
     return element >= 0 and piece.end <= raised[element].end
-
-
-def _formulas(text: str, pieces: Sequence[Span], are_raised: Sequence[bool]) -> list[Span]:
-    """Return the marks of a word, or the whole word. pieces: the word, divided at its tags.
-
-    are_raised: whether each piece is in `sub` or `sup`.
-    """
-    marks: list[Span] = []
-    are_marks = [
-        (piece, is_raised or not any(map(str.isalpha, piece.of(text))))
-        for piece, is_raised in zip(pieces, are_raised, strict=True)
-        if piece.start < piece.end
-    ]
-    for is_mark, group in groupby(are_marks, lambda item: item[1]):
-        members = [piece for piece, _ in group]
-        run = Span(members[0].start, members[-1].end)
-        if is_mark:
-            marks.append(run)
-        elif not _is_word(run.of(text)):
-            return [Span(pieces[0].start, pieces[-1].end)]
-    return marks
 
 
 def _is_word(text: str) -> bool:

@@ -21,10 +21,11 @@ from __future__ import annotations
 import copy
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from app.text.alignment import words
@@ -161,13 +162,18 @@ class Glossary:
             forms.setdefault(_folded(capitals(composed, GREEK), GREEK), {})[folded] = None
         return folded, start
 
-    def hits(self, text: str, target_language: str = "") -> Iterator[GlossaryHit]:
-        """Yield every term in a text, in order, without overlap. target_language: BCP 47 code of the replacements."""
+    def hits(
+        self, text: str, target_language: str = "", borders: Sequence[int] = ()
+    ) -> Iterator[GlossaryHit]:
+        """Yield every term in a text, in order, without overlap.
+
+        target_language: BCP 47 code of the replacements. borders: positions at which a word ends, in order.
+        """
         read = without_invisible(text)
         positions: Sequence[int] = range(len(text))
         if len(read) < len(text):
             positions = [index for index, character in enumerate(text) if character not in INVISIBLE]
-        spans = _words(read, self._language)
+        spans = _words(read, self._language, [bisect_left(positions, border) for border in borders])
         matches = self._matches(read, spans)
         index = 0
         while index < len(spans):
@@ -222,17 +228,28 @@ class Glossary:
                 yield word.removesuffix(ending), len(ending)
 
 
-def _words(text: str, language: str) -> Sequence[Span]:
-    """Return the words of a text. A word with an apostrophe has two parts in the languages of `_FIRST_PARTS`."""
+def _words(text: str, language: str, borders: Sequence[int] = ()) -> Sequence[Span]:
+    """Return the words of a text, which also end at the borders.
+
+    A word with an apostrophe has two parts in the languages of `_FIRST_PARTS`.
+    """
     first_part = _FIRST_PARTS.get(language)
+    found = list(_divided(words(text), borders)) if borders else words(text)
     if first_part is None:
-        return words(text)
+        return found
     spans: list[Span] = []
-    for span in words(text):
+    for span in found:
         match = first_part.match(text, span.start, span.end)
         cut = span.start if match is None else match.end()
         spans += (Span(*each) for each in ((span.start, cut), (cut, span.end)) if each[0] < each[1])
     return spans
+
+
+def _divided(spans: Sequence[Span], borders: Sequence[int]) -> Iterator[Span]:
+    """Yield the spans, divided at the borders inside them."""
+    for span in spans:
+        inside = borders[bisect_right(borders, span.start) : bisect_left(borders, span.end)]
+        yield from (Span(*edges) for edges in pairwise([span.start, *inside, span.end]))
 
 
 def _folded(word: str, language: str) -> str:

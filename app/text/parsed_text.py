@@ -29,14 +29,14 @@ from app.text.blocks import Block, Document, Replacement, escaped, protect, refe
 from app.text.casing import Casing, casing_of, lowered, no_word, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, source_markup, span_in_document
-from app.text.formulas import find_formulas
+from app.text.formulas import TaggedWord, find_formulas, mark_borders, tagged_words
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
 from app.text.model_input import ModelInput, model_input, without_spaces_around_tags
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
-from app.text.protected_spans import closed_shortcodes, overlaps, protected_spans
+from app.text.protected_spans import closed_shortcodes, overlaps, protected_spans_between
 from app.text.segmentation import Offsets, Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import SegmentTranslation, SourceSegment, shift_positions, with_number_placeholders
 from app.text.tags import Tag, partners
@@ -76,9 +76,9 @@ class ParseOptions(NamedTuple):
     xml: XmlRules = XmlRules()
     glossary: Glossary | None = None
 
-    def find_terms(self, text: str) -> list[GlossaryHit]:
-        """Return the glossary's terms in a text."""
-        return [] if self.glossary is None else list(self.glossary.hits(text, self.target_language))
+    def find_terms(self, text: str, borders: Sequence[int]) -> list[GlossaryHit]:
+        """Return the glossary's terms in a text. borders: as in `Glossary.hits`."""
+        return [] if self.glossary is None else list(self.glossary.hits(text, self.target_language, borders))
 
 
 def parse_text(text: str, options: ParseOptions) -> ParsedText:
@@ -96,8 +96,11 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     closed = frozenset[str]().union(*map(closed_shortcodes, texts))
     for part in document.parts:
         if isinstance(part, Block):
-            candidates = options.find_terms(part.text)
-            protected, replaced = _protect_spans(part, candidates, closed, is_markup=document.is_markup)
+            tagged = tagged_words(part)
+            candidates = options.find_terms(part.text, mark_borders(tagged))
+            protected, replaced = _protect_spans(
+                part, candidates, tagged, closed, is_markup=document.is_markup
+            )
             expanded_terms.append(
                 find_expandable_terms(part, protected, candidates, replaced) if replaced else {}
             )
@@ -108,19 +111,25 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
 
 
 def _protect_spans(
-    block: Block, hits: Sequence[GlossaryHit], closed: Collection[str], *, is_markup: bool
+    block: Block,
+    hits: Sequence[GlossaryHit],
+    tagged: Sequence[TaggedWord],
+    closed: Collection[str],
+    *,
+    is_markup: bool,
 ) -> tuple[Block, list[GlossaryHit]]:
     """Return the block with placeholders for its protected spans, formulas and terms, and the terms.
 
-    closed: the names for which `[name]` is a shortcode. The spans of the returned terms are positions in the document.
-    A term is returned, but not replaced, if a tag inside it has its partner outside.
+    tagged: the block's `tagged_words`. closed: the names for which `[name]` is a shortcode. The spans of the returned
+    terms are positions in the document. A term is returned, but not replaced, if a tag inside it has its partner
+    outside.
     """
-    protected = protected_spans(block.text, closed)
+    protected = protected_spans_between(block.text, mark_borders(tagged), closed)
     if not (protected or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    formulas = (span for span in find_formulas(block) if not overlaps(span, protected))
-    spans = sorted([*protected, *formulas])
+    formulas = find_formulas(block.text, tagged, protected)
+    spans = sorted([*protected, *(span for span in formulas if not overlaps(span, protected))])
     replacements = [Replacement(span) for span in spans]
     used = []
     for hit in hits:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from unicodedata import category
 
 from app.text.scripts import UNSPACED
@@ -101,6 +102,20 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
     spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
     return [_with_angles(text, span) for span in merged(spans)]
+
+
+def protected_spans_between(text: str, borders: Sequence[int], closed: Collection[str]) -> list[Span]:
+    """Return the protected spans of a text, with those that are found only if words end at the borders.
+
+    borders: positions in the text, in order. closed: as in `protected_spans`.
+    """
+    spans = protected_spans(text, closed)
+    if not borders:
+        return spans
+    for start, end in pairwise([0, *borders, len(text)]):
+        found = protected_spans(text[start:end], closed)
+        spans += (Span(start + span.start, start + span.end) for span in found)
+    return list(merged(spans))
 
 
 def printf_conversions(text: str) -> list[Span]:

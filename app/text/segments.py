@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.text.alignment import Alignment, words
+from app.text.alignment import Alignment, join_alignments, shifted, words
 from app.text.blocks import unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
@@ -103,7 +103,7 @@ class SegmentTranslation(NamedTuple):
     alignment: of `SourceSegment.source` and `text`. num_appended: how many verbatim spans (`app.text.tokenizer`) the
     model lost and the tokenizer appended. fallbacks: repairs so far. token_offsets: offsets in `text`, later mapped to
     the finished text. keeps_source: whether `text`, or a part of it, is the source itself, because the model returned
-    no words.
+    no words. prefix_end: the end in `text` of the `target_prefix`, 0 without one.
     """
 
     text: str
@@ -112,18 +112,29 @@ class SegmentTranslation(NamedTuple):
     fallbacks: tuple[Fallback, ...] = ()
     token_offsets: Sequence[Offsets] = ()
     keeps_source: bool = False
+    prefix_end: int = 0
 
 
 class Repaired(NamedTuple):
     """A translation under repair; at the end it has every placeholder of its source exactly once.
 
-    token_offsets: offsets in `text`.
+    token_offsets: offsets in `text`. prefix_end: as in `SegmentTranslation`.
     """
 
     text: str
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
     token_offsets: Sequence[Offsets] = ()
+    prefix_end: int = 0
+
+    @property
+    def first_gap(self) -> int:
+        """Return the first position at which a lost span may be inserted.
+
+        It is the end of the prefix, or of the word that the prefix begins.
+        """
+        end = self.prefix_end
+        return next((word.end for word in words(self.text) if word.start < end < word.end), end) if end else 0
 
 
 def is_wordless(source: str, translation: str) -> bool:
@@ -182,37 +193,16 @@ def join_parts(
     starts = [start for start, _ in joined.spans]
     return SegmentTranslation(
         joined.text,
-        _join_alignments(alignments, [part.start for part in parts], starts) if is_aligned else None,
+        join_alignments(alignments, [part.start for part in parts], starts) if is_aligned else None,
         fallbacks=(Fallback.PLACEHOLDER_SPLIT,),
         token_offsets=[
             offsets
             for translation, start in zip(translations, starts, strict=True)
-            for offsets in _shift(translation.token_offsets, start)
+            for offsets in shifted(translation.token_offsets, start)
         ],
         keeps_source=any(translation.keeps_source for translation in translations),
+        prefix_end=translations[0].prefix_end and starts[0] + translations[0].prefix_end,
     )
-
-
-def _join_alignments(
-    alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]
-) -> Alignment:
-    """Return the alignment of concatenated texts. sources, targets: the start of each part in the whole."""
-    shapes = np.array([alignment.weights.shape for alignment in alignments])
-    weights = np.zeros(shapes.sum(axis=0))
-    row = column = 0
-    for alignment, (num_rows, num_columns) in zip(alignments, shapes, strict=True):
-        weights[row : row + num_rows, column : column + num_columns] = alignment.weights
-        row, column = row + num_rows, column + num_columns
-    parts = list(zip(alignments, sources, targets, strict=True))
-    return Alignment(
-        tuple(span for alignment, start, _ in parts for span in _shift(alignment.source, start)),
-        tuple(span for alignment, _, start in parts for span in _shift(alignment.target, start)),
-        weights,
-    )
-
-
-def _shift(spans: Sequence[Offsets], distance: int) -> list[Offsets]:
-    return [(start + distance, end + distance) for start, end in spans]
 
 
 def shift_positions(positions: Sequence[int], distance: int) -> Sequence[int]:
@@ -275,14 +265,14 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """Insert lost spans by the alignment; append them if there is none or the text is blank."""
-    source, text = segment.source, repaired.text
+    """Insert lost spans behind the prefix: by the alignment, or at the end if there is none or the text is blank."""
+    source, text, first = segment.source, repaired.text, repaired.first_gap
     fallbacks = [*repaired.fallbacks, *[Fallback.NUMBERS_CARRIED] * bool(segment.numbers)]
     if lost and repaired.alignment is not None and text.strip():
         # The name is the span, because `place_tags` may add spaces to the markup.
         tags = [Tag(max(source.find(span), 0), span, TagKind.POINT, span) for span in lost]
         placed = [
-            (clamp_to_clause(source, tag.name, text, tag.position), tag.name)
+            (max(first, clamp_to_clause(source, tag.name, text, tag.position)), tag.name)
             for tag in place_tags(source, tags, text, repaired.alignment).tags
         ]
         for position, span in sorted(placed, key=lambda each: each[0])[::-1]:
@@ -300,10 +290,11 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
     last = len(text)
     outside = [span for span in lost if clamp_to_clause(source, span, text, last) == last]
     inside = [span for span in lost if span not in outside]
-    head, tail = text[: closing_marks_start(text)], text[closing_marks_start(text) :]
+    edge = max(closing_marks_start(text), repaired.first_gap)
+    head, tail = text[:edge], text[edge:]
     if inside:
         head = appended(head, inside)
-    shift, edge = len(head) + len(tail) - last, last - len(tail)
+    shift = len(head) + len(tail) - last
     text = appended(head + tail, outside) if outside else head + tail
     if not tail:
         return repaired._replace(text=text)
@@ -316,12 +307,13 @@ def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repa
 def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
     """Return the model's output, and the verbatim spans and placeholders that it lacks, in the order of the source.
 
-    The placeholders that `without_strays` removes after the closing mark count as lost.
+    The placeholders that `without_strays` removes after the closing mark count as lost. Those of the prefix stay.
     """
     text, spans = _split_appended(translation)
     if not spans and not segment.placeholders:
         return text, []
-    text = without_strays(segment.source, segment.placeholders, text)
+    kept = without_strays(segment.source, segment.placeholders, text)
+    text = kept if len(kept) >= translation.prefix_end else text
     known = text + "".join(spans)
     spans += [placeholder for placeholder in segment.placeholders if placeholder not in known]
     return text, sorted(spans, key=segment.source.find)
@@ -338,9 +330,16 @@ def _split_appended(translation: SegmentTranslation) -> tuple[str, list[str]]:
 
 def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
     """Return the translation with each placeholder of its source at most once, and with no other placeholder."""
-    text, fallbacks = translation.text, translation.fallbacks
+    text = translation.text
+    repaired = Repaired(
+        text,
+        translation.alignment,
+        translation.fallbacks,
+        translation.token_offsets,
+        translation.prefix_end,
+    )
     if not text or ord(max(text)) < PLACEHOLDER_CODE_POINTS.start:
-        return _clip_offsets(Repaired(text, translation.alignment, fallbacks, translation.token_offsets))
+        return _clip_offsets(repaired)
     remaining = set(segment.placeholders)
     kept: list[str] = []
     moved = [0]  # how many characters are kept before each position of the translation
@@ -357,13 +356,9 @@ def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) ->
     def map_offsets(start: int, end: int) -> Offsets:
         return moved[min(start, last)], moved[min(end, last)]
 
-    repaired = Repaired(
-        "".join(kept),
-        translation.alignment,
-        (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * (len(kept) < last))),
-        translation.token_offsets,
-    )
-    return _with_moved_offsets(repaired, map_offsets)
+    is_repeated = len(kept) < last
+    fallbacks = repaired.fallbacks + (Fallback.PLACEHOLDER_REPEATED,) * is_repeated
+    return _with_moved_offsets(repaired._replace(text="".join(kept), fallbacks=fallbacks), map_offsets)
 
 
 def _clip_offsets(repaired: Repaired) -> Repaired:
@@ -380,7 +375,9 @@ def _with_moved_offsets(repaired: Repaired, map_offsets: Callable[[int, int], Of
     if alignment is not None:
         alignment = replace(alignment, target=tuple(map_offsets(*each) for each in alignment.target))
     return repaired._replace(
-        alignment=alignment, token_offsets=[map_offsets(*each) for each in repaired.token_offsets]
+        alignment=alignment,
+        token_offsets=[map_offsets(*each) for each in repaired.token_offsets],
+        prefix_end=repaired.prefix_end and map_offsets(0, repaired.prefix_end)[1],
     )
 
 

@@ -83,10 +83,6 @@ class Detokeniser:
         """Return the translation of a text whose jobs are all decoded."""
         num_hypotheses = request.options.num_hypotheses
         language = plan.language
-        if not plan.jobs:
-            return Translation(
-                plan.text, (plan.text,) * num_hypotheses, (), language.source, language.confidence
-            )
         segments = [job.segment for job in plan.jobs]
         returns_tokens = request.returns_tokens
         best = [job.best or self.segment(job, 0, returns_tokens=returns_tokens) for job in plan.jobs]
@@ -124,13 +120,17 @@ class Detokeniser:
         source = part.span.of(job.segment.source)
         if is_wordless(source, decoded.text):
             return source_as_translation(source, (len(hypothesis.ids) + 1) * returns_tokens)
-        if not (returns_tokens or hypothesis.alignment):
+        num_forced = len(part.options.target_prefix)
+        if not (returns_tokens or hypothesis.alignment or num_forced):
             return SegmentTranslation(decoded.text, num_appended=decoded.num_appended)
         offsets = target_offsets(self.tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
         alignment = self._alignment(job, part, hypothesis, offsets) if hypothesis.alignment else None
         end = (len(decoded.text), len(decoded.text))
         kept = (*offsets, end) if returns_tokens else ()
-        return SegmentTranslation(decoded.text, alignment, decoded.num_appended, token_offsets=kept)
+        prefix_end = max((end for _, end in offsets[:num_forced]), default=0)
+        return SegmentTranslation(
+            decoded.text, alignment, decoded.num_appended, token_offsets=kept, prefix_end=prefix_end
+        )
 
     def _alignment(
         self, job: SegmentJob, part: Part, hypothesis: Hypothesis, offsets: Sequence[tuple[int, int]]

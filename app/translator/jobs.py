@@ -206,9 +206,8 @@ class SegmentJob:
 
 
 class TextPlan(NamedTuple):
-    """A text and the jobs of its segments; no jobs if the text is returned unchanged."""
+    """A parsed text and the jobs of its segments; no jobs if no model translates a part of it."""
 
-    text: str
     language: ResolvedLanguage
     parsed_text: ParsedText
     jobs: tuple[SegmentJob, ...]

@@ -196,6 +196,7 @@ class PivotDetokeniser:
             fallbacks=_fallbacks(first.segment, repair(first.segment, first.best), repaired),
             token_offsets=repaired.token_offsets if returns_tokens else (),
             keeps_source=first.best.keeps_source or translation.keeps_source,
+            prefix_end=repaired.prefix_end,
         )
         return JoinedSegment(joined, hypotheses, attention)
 

@@ -141,7 +141,7 @@ class Planner:
                     f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
                     field="text",
                 )
-            texts.append(TextPlan(request.texts[index], language, parsed_text, text_jobs))
+            texts.append(TextPlan(language, parsed_text, text_jobs))
         jobs = tuple(job for text in texts for job in text.jobs)
         lengths = [len(job.parts[0].encoded.ids) for job in jobs]
         self.check_token_lists(whole, lengths, count)

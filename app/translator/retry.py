@@ -226,15 +226,17 @@ class RetryPolicy:
     def _retry_around_placeholders(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Decode the parts around the placeholders, if one is lost and no attention can place it.
 
-        Does nothing if the prefix has a placeholder, because these parts have none.
+        Does nothing if the prefix has a placeholder, because these parts have none. Does nothing with a prefix if the
+        source begins with a placeholder, because the prefix would be after it.
         """
         if job.part_fallbacks or job.best is None:
             return False
         if job.prefix and has_placeholder(job.prefix, job, job.parts[0].encoded):
             return False
-        parts = self._new_parts(
-            prepared, job, spans_between_placeholders(job.segment, job.best), prefix=job.prefix
-        )
+        spans = spans_between_placeholders(job.segment, job.best)
+        if job.prefix and spans and spans[0].start > 0:
+            return False
+        parts = self._new_parts(prepared, job, spans, prefix=job.prefix)
         if not parts:
             return False
         job.parts, job.part_fallbacks = parts, (Fallback.PLACEHOLDER_SPLIT,)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.text.formulas import find_formulas
+from app.text.formulas import find_formulas, tagged_words
 from app.text.glossary import Glossary, Term
 from app.text.html_reader import read_html
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
@@ -20,7 +20,9 @@ PLACEHOLDER = "\U000f0000"
 def formulas_of(html: str) -> list[str]:
     """The formulas and marks of a text."""
     blocks = [part for part in read_html(html).parts if not isinstance(part, str)]
-    return [span.of(block.text) for block in blocks for span in find_formulas(block)]
+    return [
+        span.of(block.text) for block in blocks for span in find_formulas(block.text, tagged_words(block))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,46 @@ def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str, copied:
     assert translate_with(html, HTML).text.count(copied) == 1
     before = parsed.source_range(segment, len(words) - 1, len(words))
     assert html[slice(*before)] == words[-1]
+
+
+@pytest.mark.parametrize(
+    ("html", "source"),
+    [
+        ("Write to garden@old-tree.com<sup>1</sup> today.", "Write to PP today."),
+        ("Write to a@bb.de<sup>1</sup>.", "Write to PP."),
+        ("Write to me@x.org<b>2</b> today.", "Write to PP today."),
+        ("Write to <a>me@x.org</a><sup>2</sup> today.", "Write to PP today."),
+        ("Write to me@x.org<sup>note</sup> today.", "Write to P today."),
+        ("Write to <sup>1</sup>me@x.org today.", "Write to P today."),
+        ("Read x.org<sup>1</sup> and https://x.org/m<sup>2</sup>/a today.", "Read x.orgP and P today."),
+    ],
+)
+def test_an_address_ends_at_a_mark(html: str, source: str) -> None:
+    parsed = parse_text(html, HTML)
+    (segment,) = parsed.segments(bool)
+    assert re.sub("[\U000f0000-\U000fffff]", "P", segment.source) == source
+    assert translate_with(html, HTML).text == html
+
+
+@pytest.mark.parametrize(
+    ("html", "surfaces"),
+    [
+        ("The tree<sup>1</sup> is old.", ["tree"]),
+        ("The tr\u00adee<sup>1</sup> is old.", ["tr\u00adee"]),
+        ("The <b>tree</b><sup>1</sup> is old.", ["tree"]),
+        ("The tree<b>1</b> is old.", ["tree"]),
+        ("The<sup>1</sup>tree<sup>[2]</sup> is old.", ["tree"]),
+        ("The trees<sup>a</sup> of <sup>apple</sup> tree.", ["trees", "apple tree"]),
+        ("The <b>t</b>ree is old.", ["tree"]),
+        ("The tree<b>s</b>top is old.", []),
+        ("The CO<sub>2</sub> is old.", []),
+    ],
+)
+def test_a_term_ends_at_a_mark(html: str, surfaces: list[str]) -> None:
+    terms = [Term("tree", "Baum"), Term("apple tree", "Apfel"), Term("CO", "Gas")]
+    options = ParseOptions("en", "de", TextFormat.HTML, glossary=Glossary(terms, "en"))
+    hits = parse_text(html, options).glossary_hits
+    assert [hit.surface for hit in hits] == surfaces
 
 
 def test_a_term_beside_letters_keeps_its_element() -> None:

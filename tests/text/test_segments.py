@@ -65,6 +65,34 @@ def test_a_lost_placeholder_is_placed_by_the_alignment(
         assert repaired.text[start:end] == word.of(text)
 
 
+@pytest.mark.parametrize(
+    ("source", "text", "pairs", "prefix", "expected"),
+    [
+        (f"{A} come here", "Komm hierher", [(0, 1), (1, 2)], "Komm", f"Komm {A} hierher"),
+        (f"{A} come here", "Komm hierher", [(0, 1), (1, 2)], "Komm hier", f"Komm hierher {A}"),
+        (f"{A} {B} come", "Komm bald", [(0, 2)], "Komm", f"Komm {A} {B} bald"),
+        (f"A {A} and.", "Am Baum.", [(0, 0), (1, 1)], "Am Baum.", f"Am Baum. {A}"),
+        (f"A {A} and.", "Am Baum.", [], "Am Baum.", f"Am Baum. {A}"),
+        (f"A {A} and.", "Am Baum.", [], "Am", f"Am Baum {A}."),
+        (f"A {A} and {B}.", f"So.{A}", [], f"So.{A}", f"So.{A} {B}"),
+    ],
+)  # fmt: skip
+def test_a_lost_placeholder_is_inserted_behind_the_prefix(
+    source: str, text: str, pairs: list[tuple[int, int]], prefix: str, expected: str
+) -> None:
+    translation = SegmentTranslation(
+        text, aligned(source, text, pairs) if pairs else None, prefix_end=len(prefix)
+    )
+    repaired = repair(segment(source), translation)
+    assert repaired.text == expected
+    assert repaired.text[: repaired.prefix_end] == prefix
+
+
+def test_the_end_of_the_prefix_moves_with_the_text() -> None:
+    repaired = repair(segment("come here"), SegmentTranslation("Komm  bald hierher", prefix_end=10))
+    assert repaired.text[: repaired.prefix_end] == "Komm bald"
+
+
 def test_without_an_alignment_a_lost_placeholder_is_appended() -> None:
     repaired = repair(segment(f"Dear {A} come to {B}"), SegmentTranslation(f"Komm {B}"))
     assert (repaired.text, repaired.fallbacks) == (f"Komm {B} {A}", (Fallback.PLACEHOLDER_AT_END,))

@@ -394,6 +394,6 @@ def test_a_stream_shows_the_second_half(tokenizer: Tokenizer) -> None:
 
 def test_texts_that_need_no_model(tokenizer: Tokenizer) -> None:
     pivoted = Pivoted(tokenizer)
-    result = pivoted.result("", " \n 42 \n", "...")
-    assert [each.text for each in result.translations] == ["", " \n 42 \n", "..."]
+    result = pivoted.result("", " \n 42 \n", "... cat", terms=(Term("cat", "Kater"),))
+    assert [each.text for each in result.translations] == ["", " \n 42 \n", "... Kater"]
     assert pivoted.first.sources == []

@@ -40,6 +40,20 @@ def test_only_the_first_sentence_of_a_text_begins_with_the_prefix(tokenizer: Tok
     assert prefixes == ["Anna", ""]
 
 
+@pytest.mark.parametrize(
+    ("source", "output", "prefix", "expected"),
+    [
+        ("{a} Anna draws.", "Anna sees it.", "Anna sees", "Anna sees {a} it."),
+        ("Anna sees {a}.", "Anna draws. \ue000", "Anna draws. {a}", "Anna draws. {a}"),
+    ],
+)
+def test_a_placeholder_is_inserted_behind_the_prefix(
+    tokenizer: Tokenizer, source: str, output: str, prefix: str, expected: str
+) -> None:
+    pivoted = Pivoted(tokenizer, out_of=lambda _: output)
+    assert pivoted(source, target_prefixes=(prefix,)).text == expected
+
+
 def test_a_part_of_a_pivot_text_without_a_translation_is_kept_and_the_others_are_translated(
     tokenizer: Tokenizer,
 ) -> None:

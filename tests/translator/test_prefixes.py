@@ -121,6 +121,29 @@ def test_parts_around_placeholders_never_repeat_a_placeholder_of_the_prefix(toke
     assert len(script.sources) == 1
 
 
+@pytest.mark.parametrize(
+    ("has_alignment", "expected"),
+    [(True, "Anna sees {name} the tree today {id}."), (False, "Anna sees the tree today {name} {id}.")],
+)
+def test_a_lost_placeholder_is_behind_the_prefix(
+    tokenizer: Tokenizer, expected: str, *, has_alignment: bool
+) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna sees the tree today.", has_alignment=has_alignment)
+    source = "{name} Anna sees the tree {id} today."
+    translation = script(source, target_prefixes=("Anna sees",), token_scores=True)
+    assert translation.text == expected
+    tokens = translation.segments[0].hypotheses[0].tokens
+    shown = "".join(expected[slice(*token.target)] for token in tokens)
+    assert shown.replace(" ", "") == "Annaseesthetreetoday."
+
+
+def test_a_prefix_with_a_full_stop_is_before_the_placeholder_of_the_next_part(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, lambda _: "Anna sees.")
+    translation = script("Anna sees {name}", target_prefixes=("Anna sees.",))
+    assert translation.text == "Anna sees. {name}"
+    assert len(script.sources) == 2
+
+
 def test_a_no_break_space_in_the_prefix_keeps_the_parts_around_a_lost_placeholder(
     tokenizer: Tokenizer,
 ) -> None:

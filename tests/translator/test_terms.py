@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 
 import pytest
@@ -52,6 +53,36 @@ def test_a_translation_with_all_terms_is_not_decoded_again(tokenizer: Tokenizer)
     assert script.sources == [text]
     assert not script.engine.submitted[0][1].alignment, "the first attempt is decoded as without a glossary"
     check_hits(text, translation, [("cat", "Kater")])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat", "Kater"),
+        ("Cats!", "Kater!"),
+        ("CAT, bag", "KATER, Kater"),
+        ("1. Cat\n12", "1. Kater\n12"),
+        ("{x}: cat", "{x}: Kater"),
+    ],
+)
+def test_a_text_of_terms_alone_needs_no_model(tokenizer: Tokenizer, text: str, expected: str) -> None:
+    script = ScriptedTranslator(tokenizer, as_dictionary())
+    watcher = RecordingObserver()
+    options = GREEDY.updated(beam_size=2, num_hypotheses=2)
+    translation = script(text, watcher, terms=(*CAT, *BAG), options=options)
+    assert translation.hypotheses == (expected, expected)
+    assert [hit.surface for hit in translation.glossary_hits] == re.findall("cats?|bag", text, re.IGNORECASE)
+    assert translation.segments == ()
+    assert (script.sources, watcher.spans) == ([], [[]])
+
+
+def test_a_markup_of_terms_alone_needs_no_model(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, as_dictionary())
+    text = "<li>Cat</li><li>a &lt; <b>bag</b></li>"
+    terms = (*CAT, *BAG, Term("a", "ein"))
+    translation = script(text, terms=terms, text_format=TextFormat.HTML)
+    assert translation.text == "<li>Kater</li><li>ein &lt; <b>Kater</b></li>"
+    assert len(translation.glossary_hits) == 3
 
 
 def test_a_sentence_with_a_term_counts_as_two_decodings(tokenizer: Tokenizer) -> None:
