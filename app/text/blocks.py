@@ -7,6 +7,7 @@ boundaries, with its inline tags extracted and its character references decoded.
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,25 +16,27 @@ from html.entities import html5
 from typing import NamedTuple
 
 from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
-from app.text.scripts import is_unspaced
-from app.text.segmentation import Span
-from app.text.tags import Tag, TagKind, partners
+from app.text.tags import Tag, TagKind
 
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 # Characters of the longest name that needs no semicolon.
 _MAX_OPEN_NAME = max(len(name) for name in html5 if not name.endswith(";"))
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# The ligatures of Latin letters, such as U+FB01, which PDF files have, and their letters.
+_LETTERS = {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
+_LIGATURE = re.compile(f"[{''.join(_LETTERS)}]")
 
 
 class Block(NamedTuple):
     """Running text.
 
-    text: the text with references decoded, with one placeholder for each protected span.
+    text: the text with references decoded and ligatures as letters, with one placeholder for each protected span.
     raws: for each character of `text` its spelling in the document: itself, a reference, or the protected span. If one
-        reference means several characters, the first has the reference, and the others are empty.
+        reference or ligature means several characters, the first has its spelling, and the others are empty.
     offsets: for each character of `text` its position in the document, in code points. The last entry is the end.
     tags: inline tags in order, with positions in `text`.
     placeholders: the placeholder characters that are in `text`.
+    spaced: the placeholders that have in `text`, but not in the document, a space before the word after them.
     """
 
     text: str
@@ -41,11 +44,19 @@ class Block(NamedTuple):
     offsets: Sequence[int]
     tags: tuple[Tag, ...] = ()
     placeholders: frozenset[str] = frozenset()
+    spaced: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, text: str) -> Block:
-        """Return a block of plain text."""
-        return cls(text, text, range(len(text) + 1))
+        """Return a block of plain text, which may have ligatures."""
+        if text.isascii() or not _LIGATURE.search(text):
+            return cls(text, text, range(len(text) + 1))
+        read = [_LETTERS.get(character, character) for character in text]
+        raws = [
+            raw for raw, letters in zip(text, read, strict=True) for raw in (raw, *[""] * (len(letters) - 1))
+        ]
+        offsets = [index for index, letters in enumerate(read) for _ in letters]
+        return cls("".join(read), raws, (*offsets, len(text)))
 
     def placeholders_in(self, part: str) -> tuple[str, ...]:
         """Return the placeholders in a part of the text, in order."""
@@ -145,172 +156,6 @@ def references_of(block: Block) -> dict[str, str]:
     return references
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """A part of a block that the model must not read.
-
-    restored: the markup that the translation has in its place; None: the same markup as the document.
-    """
-
-    span: Span
-    restored: str | None = None
-
-
-def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
-    """Return the block with a placeholder for each replacement.
-
-    replacements: in order, without overlap. A part is not replaced if a tag inside has its partner outside.
-    - Without `restored`, a placeholder stands for the markup of its part, with the tags inside. If the part is next to
-      a letter or digit, as in `price<sup>1</sup>`, it also stands for the elements that enclose just this part. If a
-      tag separates the part from a word after it, as in `<b>3</b>words`, the text has a space before the word, because
-      models do not translate a word that follows a placeholder directly.
-    - With `restored`, a placeholder stands for `restored` and for the tags inside the part. The tags before the first
-      closing tag precede `restored`, and the other tags follow it.
-    """
-    if not replacements:
-        return block
-    text: list[str] = []
-    raws: list[str] = []
-    offsets: list[int] = []
-    tags: list[Tag] = []
-    placeholders = set(block.placeholders)
-    free = unused_placeholders(block.text)
-    closing = partners(block.tags)
-    partner_of = closing | {close: start for start, close in closing.items()}
-    done = next_tag = length = 0
-    for replacement in replacements:
-        span = replacement.span
-        inner_tags = _tags_to_replace(block, replacement, partner_of)
-        if inner_tags is None:
-            continue
-        length += span.start - done
-        text.append(block.text[done : span.start])
-        raws += block.raws[done : span.start]
-        offsets += block.offsets[done : span.start]
-        offsets.append(_offset_of(block, span, inner_tags))
-        shift = length - span.start
-        tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : inner_tags.start])
-        character = next(free)
-        placeholders.add(character)
-        text.append(character)
-        if replacement.restored is None:
-            raws.append(_markup(block, span, inner_tags))
-        else:
-            raws.append(_between(replacement.restored, block.tags[inner_tags.start : inner_tags.stop]))
-        length += 1
-        if replacement.restored is None and _is_before_word(block, span):
-            text.append(" ")
-            raws.append("")
-            offsets.append(block.end(span.end - 1, inner_tags.stop))
-            length += 1
-        done, next_tag = span.end, inner_tags.stop
-    shift = length - done
-    tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag:])
-    return Block(
-        "".join([*text, block.text[done:]]),
-        (*raws, *block.raws[done:]),
-        (*offsets, *block.offsets[done:]),
-        tuple(tags),
-        frozenset(placeholders),
-    )
-
-
-def _moved(tag: Tag, position: int) -> Tag:
-    return Tag(position, tag.markup, tag.kind, tag.name)
-
-
-def _tags_to_replace(block: Block, replacement: Replacement, partner_of: Mapping[int, int]) -> range | None:
-    """Return the indices of the tags to replace with a part; None if the part cannot be replaced."""
-    span = replacement.span
-    inner_tags = _tags_inside(block, span, partner_of)
-    if inner_tags is None or replacement.restored is not None or not _is_in_word(block.text, span):
-        return inner_tags
-    return _with_enclosing(block.tags, span, partner_of, inner_tags)
-
-
-def _offset_of(block: Block, span: Span, inner_tags: range) -> int:
-    """Return the offset in the document of a placeholder that stands for a part and these tags."""
-    if inner_tags and block.tags[inner_tags.start].position == span.start:
-        return block.tag_offset(inner_tags.start)
-    return block.offsets[span.start]
-
-
-def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
-    """Return the indices of the tags inside a part, and of their partners at its edges.
-
-    Returns None if a partner is outside the part. partner_of: maps the index of a tag to that of its partner.
-    """
-    first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
-    last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
-    if last <= first:
-        return range(first, first)
-    ends = [partner_of.get(index, index) for index in range(first, last)]
-    inner_tags = range(min(first, *ends), max(last - 1, *ends) + 1)
-    for index in inner_tags:
-        position = block.tags[index].position
-        if not span.start <= position <= span.end or partner_of.get(index, index) not in inner_tags:
-            return None
-    return inner_tags
-
-
-def _is_in_word(text: str, span: Span) -> bool:
-    """Whether a letter or digit is next to a part. Letters of scripts without spaces do not count."""
-    neighbours = (text[max(span.start - 1, 0) : span.start], text[span.end : span.end + 1])
-    return any(each.isalnum() and not is_unspaced(each) for each in neighbours)
-
-
-def _is_before_word(block: Block, span: Span) -> bool:
-    """Whether a word of three letters or more follows a part, with a tag between."""
-    tag = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
-    following = block.text[span.end : span.end + 3]
-    return (
-        tag < len(block.tags)
-        and block.tags[tag].position == span.end
-        and len(following) == 3
-        and all(each.isalpha() and not is_unspaced(each) for each in following)
-    )
-
-
-def _with_enclosing(
-    tags: Sequence[Tag], span: Span, partner_of: Mapping[int, int], inner_tags: range
-) -> range:
-    """Return the indices of the tags to replace, with those of the elements that begin and end with the span.
-
-    If such an element has a tag whose partner is outside or missing, only `inner_tags` are returned.
-    """
-    first = bisect_left(tags, span.start, key=lambda tag: tag.position)
-    last = bisect_right(tags, span.end, key=lambda tag: tag.position)
-    for index in range(first, last):
-        if tags[index].position > span.start:
-            break
-        if index < partner_of.get(index, index) < last and tags[partner_of[index]].position == span.end:
-            found = range(index, partner_of[index] + 1)
-            is_whole = all(
-                tags[each].kind is TagKind.POINT or partner_of.get(each) in found for each in found
-            )
-            return found if is_whole else inner_tags
-    return inner_tags
-
-
-def _markup(block: Block, span: Span, inner_tags: range) -> str:
-    """Return the part with the tags inside it, as in the document."""
-    parts: list[str] = []
-    done = span.start
-    for index in inner_tags:
-        tag = block.tags[index]
-        parts += (block.raw(done, tag.position), tag.markup)
-        done = tag.position
-    return "".join([*parts, block.raw(done, span.end)])
-
-
-def _between(restored: str, tags: Sequence[Tag]) -> str:
-    """Return a part's new markup with its tags: those before the first closing tag precede it, the others follow it."""
-    kinds = [tag.kind for tag in tags]
-    place = kinds.index(TagKind.CLOSE) if TagKind.CLOSE in kinds else len(tags)
-    markup = [tag.markup for tag in tags]
-    return "".join([*markup[:place], restored, *markup[place:]])
-
-
 @dataclass
 class BlockBuilder:
     """Collects the parts of a document in reading order. A block without a letter becomes markup."""
@@ -375,6 +220,7 @@ class BlockBuilder:
             if meaning is None:
                 meaning = next(free)
                 placeholders.add(meaning)
+            meaning = _LETTERS.get(meaning, meaning)
             text += meaning
             raws += [raw] + [""] * (len(meaning) - 1)
             offsets += [start] * len(meaning)

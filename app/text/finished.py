@@ -153,6 +153,11 @@ class Writer:
             shown = [escaped(character, spellings) for character in shown]
         elif spellings:
             shown = [spellings.get(character, character) for character in shown]
+        if block.spaced:
+            shown = [
+                "" if before in block.spaced and character == " " else spelling
+                for before, character, spelling in zip(("", *text[:-1]), text, shown, strict=True)
+            ]
         return _with_unread(block, segment, shown) if is_copy else shown
 
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:

@@ -1,12 +1,15 @@
-"""What a model reads in place of no-break spaces and soft hyphens, and which spaces its translation gets.
+"""What a model reads in place of wide spaces, hyphens and invisible characters, and which of them its translation gets.
 
 The training data has plain spaces only, and no character of INVISIBLE (`model/text_cleaning.py`). So the model reads
 one plain space where the text has, between two visible characters, a no-break or other wide space, alone or beside one
 plain space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
 layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
+The model reads `-` for a hyphen beyond ASCII and for a minus sign, which most vocabularies lack.
+
 If two words, or a word and a punctuation mark, are neighbours both in the text and in the translation, the translation
-gets the text's space between them.
+gets the text's space between them. It gets the text's hyphen or minus sign if the same words touch it on both sides, or
+the same number follows it and no word touches it before.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 # Soft hyphen, zero-width space, word joiner and byte order mark. The joiners U+200C and U+200D are not among them,
@@ -26,20 +29,26 @@ INVISIBLE = frozenset("\u00ad\u200b\ufeff" + _WORD_JOINER)
 _IDEOGRAPHIC_SPACE = "\u3000"
 _WIDE_SPACES = frozenset("\u00a0\u202f\u205f" + "".join(map(chr, range(0x2000, 0x200B))) + _IDEOGRAPHIC_SPACE)
 _SPACE = re.compile(f"[ {''.join(_WIDE_SPACES)}]")
-_SPECIAL = re.compile(f"[{''.join(INVISIBLE | _WIDE_SPACES)}]")
+# The hyphen, the non-breaking hyphen and the minus sign.
+_HYPHENS = "\u2010\u2011\u2212"
+_PLAIN_HYPHENS = str.maketrans(dict.fromkeys(_HYPHENS, "-"))
+_SPECIAL = re.compile(f"[{''.join(INVISIBLE | _WIDE_SPACES)}{_HYPHENS}]")
 # A wide and a plain space, as editors of web pages write two spaces.
 _PAIR = re.compile(f"(?<=\\S)(?: [{''.join(_WIDE_SPACES)}]|[{''.join(_WIDE_SPACES)}] )(?=\\S)")
 # A run of these counts as one space in markup.
 ASCII_SPACES = " \t\n\r\f"
 _ASCII_RUN = re.compile(f"[{ASCII_SPACES}]+")
+# What is before a space or hyphen, a plain space or hyphen, and what is after it. They are composed (NFC), as the model
+# writes them.
+_Neighbours = tuple[str, str, str]
 _REPEATED = re.compile(f"[{ASCII_SPACES}]{{2}}")
 
 
 class ModelInput(NamedTuple):
     """A text as the model reads it.
 
-    written: `source` with the text's wide spaces, of the same length. positions: for each character of `source` its
-    index in the text.
+    written: `source` with the text's wide spaces and hyphens, of the same length. positions: for each character of
+    `source` its index in the text.
     """
 
     source: str
@@ -68,7 +77,7 @@ def model_input(text: str, *, collapses_spaces: bool = False) -> ModelInput:
     if paired := {match.start() + match.group().index(" ") for match in _PAIR.finditer(written)}:
         kept = [index for place, index in enumerate(kept) if place not in paired]
         written = "".join(each for place, each in enumerate(written) if place not in paired)
-    source = _with_plain_spaces(written) if is_special else written
+    source = _with_plain_spaces(written).translate(_PLAIN_HYPHENS) if is_special else written
     return ModelInput(source, written, kept if len(kept) < len(text) else range(len(text)))
 
 
@@ -110,39 +119,45 @@ def _is_wide(character: str) -> bool:
     return unicodedata.east_asian_width(character) in "WF"
 
 
-def with_written_spaces(source: str, written: str, translation: str) -> str:
-    """Return the translation with the wide spaces of the text in the place of plain ones.
+def with_written_characters(source: str, written: str, translation: str) -> str:
+    """Return the translation with the wide spaces and hyphens of the text in the place of plain ones.
 
-    The translation keeps its length and the wide spaces that it has. If the same two neighbours occur more often in the
-    translation than in the text, the further occurrences get the last space that the text has between them. A second
-    call changes nothing.
+    The translation keeps its length, and the wide spaces and hyphens that it has. If the same two neighbours occur more
+    often in the translation than in the text, the further occurrences get the last character that the text has between
+    them. A second call changes nothing.
     source, written: as in `ModelInput`.
     """
     if source == written:
         return translation
-    spaces: dict[tuple[str, str], list[str]] = {}
-    for position, neighbours in _spaces(source):
-        spaces.setdefault(neighbours, []).append(written[position])
+    known: dict[_Neighbours, list[str]] = {}
+    for position, neighbours in _spaces_and_hyphens(source):
+        known.setdefault(neighbours, []).append(written[position])
     characters = list(translation)
-    num_used: Counter[tuple[str, str]] = Counter()
-    for position, neighbours in _spaces(translation):
-        if known := spaces.get(neighbours):
-            if translation[position] == " ":
-                characters[position] = known[min(num_used[neighbours], len(known) - 1)]
+    num_used: Counter[_Neighbours] = Counter()
+    for position, neighbours in _spaces_and_hyphens(translation.translate(_PLAIN_HYPHENS)):
+        if found := known.get(neighbours):
+            if translation[position] in " -":
+                characters[position] = found[min(num_used[neighbours], len(found) - 1)]
             num_used[neighbours] += 1
     return "".join(characters)
 
 
-def _spaces(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the position and the neighbours of each single space, plain or wide, between two visible characters.
+def _spaces_and_hyphens(text: str) -> Iterator[tuple[int, _Neighbours]]:
+    """Yield the position and neighbours of each hyphen, and of each single space between two visible characters.
 
-    The neighbours are composed (NFC), as the model writes them.
+    The neighbours of a hyphen are the words that touch it, which may be missing. text: its hyphens are plain ones.
     """
     position = 0
     for before, after in pairwise(_SPACE.split(text)):
         position += len(before)
         if before and after:
-            yield position, (_composed(_last_token(before)), _composed(_first_token(after)))
+            yield position, (_composed(_last_token(before)), " ", _composed(_first_token(after)))
+        position += 1
+    position = 0
+    for before, after in pairwise(text.split("-")):
+        position += len(before)
+        last_word = _word_at_start(before[::-1])[::-1]
+        yield position, (_composed(last_word), "-", _composed(_word_at_start(after)))
         position += 1
 
 
@@ -157,13 +172,13 @@ def _last_token(chunk: str) -> str:
 
 def _first_token(chunk: str) -> str:
     """Return the first word with the marks before it, or the first mark if there is no word."""
-    start = 0
-    while start < len(chunk) and not _is_in_word(chunk[start]):
-        start += 1
-    end = start
-    while end < len(chunk) and _is_in_word(chunk[end]):
-        end += 1
-    return chunk[:end] if start < len(chunk) else chunk[0]
+    start = next((index for index, each in enumerate(chunk) if _is_in_word(each)), None)
+    return chunk[0] if start is None else chunk[:start] + _word_at_start(chunk[start:])
+
+
+def _word_at_start(text: str) -> str:
+    """Return the letters, digits and marks at the start of a text."""
+    return "".join(takewhile(_is_in_word, text))
 
 
 def _is_in_word(character: str) -> bool:

@@ -21,22 +21,23 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
+from app.text.blocks import Block, Document
 from app.text.casing import Casing, casing_of, lowered, no_word, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, source_markup, span_in_document
-from app.text.formulas import TaggedWord, find_formulas, mark_borders, tagged_words
+from app.text.formulas import mark_borders, tagged_words
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
 from app.text.model_input import ModelInput, model_input, without_spaces_around_tags
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
-from app.text.protected_spans import closed_shortcodes, overlaps, protected_spans_between
+from app.text.protected_spans import closed_shortcodes
+from app.text.protection import protect_spans
 from app.text.segmentation import Offsets, Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import SegmentTranslation, SourceSegment, shift_positions, with_number_placeholders
 from app.text.tags import Tag, partners
@@ -98,7 +99,7 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
         if isinstance(part, Block):
             tagged = tagged_words(part)
             candidates = options.find_terms(part.text, mark_borders(tagged))
-            protected, replaced = _protect_spans(
+            protected, replaced = protect_spans(
                 part, candidates, tagged, closed, is_markup=document.is_markup
             )
             expanded_terms.append(
@@ -108,36 +109,6 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
             hits += replaced
         parts.append(part)
     return ParsedText(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(expanded_terms))
-
-
-def _protect_spans(
-    block: Block,
-    hits: Sequence[GlossaryHit],
-    tagged: Sequence[TaggedWord],
-    closed: Collection[str],
-    *,
-    is_markup: bool,
-) -> tuple[Block, list[GlossaryHit]]:
-    """Return the block with placeholders for its protected spans, formulas and terms, and the terms.
-
-    tagged: the block's `tagged_words`. closed: the names for which `[name]` is a shortcode. The spans of the returned
-    terms are positions in the document. A term is returned, but not replaced, if a tag inside it has its partner
-    outside.
-    """
-    protected = protected_spans_between(block.text, mark_borders(tagged), closed)
-    if not (protected or hits or block.tags):
-        return block, []
-    references = references_of(block) if is_markup else {}
-    formulas = find_formulas(block.text, tagged, protected)
-    spans = sorted([*protected, *(span for span in formulas if not overlaps(span, protected))])
-    replacements = [Replacement(span) for span in spans]
-    used = []
-    for hit in hits:
-        if not overlaps(hit.span, spans):
-            used.append(replace(hit, span=Span(block.offsets[hit.span.start], block.end(hit.span.end - 1))))
-            target = escaped(hit.replacement, references) if is_markup else hit.replacement
-            replacements.append(Replacement(hit.span, None if hit.surface == hit.replacement else target))
-    return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
 
 
 @dataclass(eq=False)
@@ -253,6 +224,11 @@ class ParsedText:
             cased, cased if written == source else lowered(written, casing, language), positions
         )
 
+    def enclosing_spans(self, segment: SourceSegment) -> list[str]:
+        """Return the protected spans that are tags of a segment or around it, in order."""
+        tags, span = self._blocks[segment.block].tags, segment.span
+        return [tag.markup for tag in tags if tag.name.isdecimal() and span.start <= tag.position <= span.end]
+
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""
         written = restored(text, segment.casing, self.options.target_language) if segment.terms else ""
@@ -347,7 +323,7 @@ class ParsedText:
 
     def preview(self, segment: SourceSegment, text: str) -> str:
         """Return an unfinished translation with its final casing and the contents of placeholders."""
-        text = segment.with_written_spaces(text)
+        text = segment.with_written_characters(text)
         return self._writer().preview(self._blocks[segment.block], segment, text)
 
     def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:

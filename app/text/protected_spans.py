@@ -3,8 +3,9 @@
 Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
 tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
-the merge fields `<% x %>`, `*|NAME|*` and `%%Name%%`, URLs and e-mail addresses. Every search takes time linear in the
-length of the text.
+the merge fields `<% x %>`, `*|NAME|*` and `%%Name%%`, URLs, e-mail addresses, the options of commands `--all` and
+`-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, and colours such as `#ff0000`. Every search takes time linear in
+the length of the text.
 """
 
 from __future__ import annotations
@@ -74,8 +75,25 @@ _EMAIL = re.compile(
     rf"(?>(?:[{_LATIN}0-9][{_LATIN}0-9\-]{{0,62}}+|[^\W_{_LATIN}](?:[^\W_{_LATIN}]|-){{0,62}}+)\.)+"
     rf"(?>[Xx][Nn]-(?:-[A-Za-z0-9]++)+|[A-Za-z]{{2,24}}+)(?![{_LATIN}0-9_@])"
 )
-# Every protected span has one of these characters or `www.`. Most texts have none and are therefore scanned only once.
-_HINT = re.compile(r"[%<{@:\[|]|www\.", re.IGNORECASE)
+# A long option with its value, and the short option before it.
+_OPTION = re.compile(
+    r"(?<![^\s\[(\"'`|/,=\u2018\u201c\u201e\u00ab])(?:-[A-Za-z0-9](?: [A-Z][A-Z_]{0,30}+)?(?:, ?|[ /|]))?"
+    r"--[a-z](?>(?:-?[A-Za-z0-9_])+)(?:\[=\w++\]|=(?:[\w./:%+@\-]*[\w/])?)?"
+)
+# In a text with such a dash, `--word` is no option. `xn--` begins a label of a domain.
+_DASH = re.compile(r"[\w.!?][\"')\u201d]?(?<![Xx][Nn])--|\s--\s")
+_ISO_TIME = re.compile(
+    r"(?<![\w\-])\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+\-]\d\d:?\d\d)?(?!\w)", re.ASCII
+)
+_UUID = re.compile(
+    r"(?<![\w\-])[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![\w\-])",
+)
+# Without a digit, it is a hashtag such as `#facade`, unless it is in quotation marks.
+_COLOUR = re.compile(
+    r"(?<![\w&#/])(?:#(?=[A-Fa-f]*[0-9])|(?<=[\"'`])#(?=[A-Fa-f]{6,8}[\"'`]))(?:[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})(?!\w)"
+)
+# Every protected span has one of these. Most texts have none and are therefore scanned only once.
+_HINT = re.compile(r"[%<{@:\[|#]|www\.|--|-[0-9a-f]{4}-", re.IGNORECASE)
 _OPENING_BRACKET_OF = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
 _ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
@@ -101,6 +119,9 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
     spans += _brace_spans(text)
     spans += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     spans += (Span(*match.span()) for match in _EMAIL.finditer(text))
+    if not _DASH.search(text):
+        spans += (Span(*match.span()) for match in _OPTION.finditer(text))
+    spans += (Span(*match.span()) for each in (_ISO_TIME, _UUID, _COLOUR) for match in each.finditer(text))
     return [_with_angles(text, span) for span in merged(spans)]
 
 

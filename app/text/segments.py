@@ -16,7 +16,7 @@ from app.text.alignment import Alignment, join_alignments, shifted, words
 from app.text.blocks import unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
-from app.text.model_input import with_written_spaces
+from app.text.model_input import with_written_characters
 from app.text.number_check import number_spans
 from app.text.protected_spans import PLACEHOLDER_CODE_POINTS
 from app.text.segmentation import Offsets, Span, join, trimmed
@@ -69,7 +69,7 @@ class SourceSegment(NamedTuple):
     block: the block's index in the text. span: the segment's span in the block.
     is_part: whether it is a part of an over-long sentence. tags: indices of its tags in the block.
     positions: the position in the block of each character of `source`.
-    written: `source` with the wide spaces of the text to translate (`app.text.model_input`), of the same length.
+    written: `source` with the wide spaces and hyphens of the text (`app.text.model_input`), of the same length.
     numbers: pairs of a placeholder and its number.
     terms: glossary terms that `source` has as words, not as placeholders.
     """
@@ -86,9 +86,9 @@ class SourceSegment(NamedTuple):
     numbers: tuple[tuple[str, str], ...] = ()
     terms: tuple[GlossaryHit, ...] = ()
 
-    def with_written_spaces(self, text: str) -> str:
-        """Return a translation of `source` with the wide spaces of the text to translate (`app.text.model_input`)."""
-        return with_written_spaces(self.source, self.written, text)
+    def with_written_characters(self, text: str) -> str:
+        """Return a translation of `source` with the wide spaces and hyphens of the text (`app.text.model_input`)."""
+        return with_written_characters(self.source, self.written, text)
 
     def restore_numbers(self, text: str) -> str:
         """Return the text with the numbers in the place of their placeholders."""
@@ -220,7 +220,7 @@ def with_number_placeholders(
     block_text: the text of the segment's block. A new placeholder is a character that it does not contain.
     """
     free = unused_placeholders(block_text)
-    spans = number_spans(segment.written, only)
+    spans = number_spans(segment.source, only)
     numbers = {next(free): span.of(segment.written) for span in spans}
     edges = [0, *(edge for span in spans for edge in span), len(segment.source)]
     gaps = list(zip(edges[::2], edges[1::2], strict=True))
@@ -250,7 +250,7 @@ def with_numbers_restored(segment: SourceSegment, repaired: Repaired) -> Repaire
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with lost placeholders inserted, repeated ones removed and the text's wide spaces."""
+    """Return the translation with lost placeholders inserted, repeated ones removed, and the text's wide spaces."""
     text, lost = _lost(segment, translation)
     repaired = _remove_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
@@ -261,7 +261,7 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
             repaired._replace(text="".join(repaired.text[index] for index in kept)),
             lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
         )
-    return repaired._replace(text=segment.with_written_spaces(repaired.text))
+    return repaired._replace(text=segment.with_written_characters(repaired.text))
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:

@@ -18,13 +18,14 @@ def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     """Return the prefix, in which each verbatim span of the source replaces its own contents, at most once.
 
     The contents of a span are what the translation has in its place, without markup: a variable, a URL, a term. Two
-    spans side by side would be one to the tokenizer, so a space separates them. No-break and other wide spaces become
-    plain ones if they are exactly those that the translation gets from the source (`app.text.model_input`).
+    spans side by side would be one to the tokenizer, so a space separates them. Protected spans that are tags are left
+    out (`app.text.enclosing_spans`), because they get their place as tags. Wide spaces and hyphens become plain ones if
+    they are exactly those that the translation gets from the source (`app.text.model_input`).
     encoded: the part's source.
     """
     text = _with_spans(prefix, job, encoded)
     plain = model_input(text).source
-    return plain if job.segment.with_written_spaces(plain) == text else text
+    return plain if job.segment.with_written_characters(plain) == text else text
 
 
 def has_placeholder(prefix: str, job: SegmentJob, encoded: Encoded) -> bool:
@@ -34,6 +35,8 @@ def has_placeholder(prefix: str, job: SegmentJob, encoded: Encoded) -> bool:
 
 def _with_spans(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     remaining: dict[str, list[str]] = {}
+    for tag in job.parsed_text.enclosing_spans(job.segment):
+        remaining.setdefault(_unescaped(job, tag), []).append("")
     for span in reversed(encoded.verbatim_spans):
         remaining.setdefault(_content(job, span), []).append(span)
     if all(content in ("", *spans) for content, spans in remaining.items()):
@@ -43,15 +46,19 @@ def _with_spans(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     end = 0
     for found in re.finditer(longest_first, prefix):
         if remaining[found[0]] and _is_whole(prefix, *found.span()):
-            between = prefix[end : found.start()]
-            parts += (" " if parts and not between else between, remaining[found[0]].pop())
+            between, span = prefix[end : found.start()], remaining[found[0]].pop()
+            parts += (" " if parts and parts[-1] and span and not between else between, span)
             end = found.end()
     return "".join((*parts, prefix[end:]))
 
 
 def _content(job: SegmentJob, span: str) -> str:
     """Return what the translation has in the place of a verbatim span, without markup."""
-    written = job.parsed_text.preview(job.segment, span)
+    return _unescaped(job, job.parsed_text.preview(job.segment, span))
+
+
+def _unescaped(job: SegmentJob, written: str) -> str:
+    """Return a part of the document without markup."""
     return unescape(_TAG.sub("", written)).strip() if job.parsed_text.document.is_markup else written
 
 

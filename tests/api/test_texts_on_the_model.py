@@ -42,7 +42,7 @@ def test_each_format_keeps_its_markup(bundled: httpx.Client) -> None:
     [
         ("The house<sup>1</sup> is old.", "Das Haus<sup>1</sup> ist alt."),
         ("The study<sup>a,b</sup> is good.", "Die Studie<sup>a,b</sup> ist gut."),
-        ("There are <b>3</b>new houses.", "Es gibt <b>3</b> neue H\u00e4user."),
+        ("There are <b>3</b>new houses.", "Es gibt <b>3</b>neue H\u00e4user."),
         ("The water is H<sub>2</sub>O here.", "Das Wasser ist hier H<sub>2</sub>O."),
     ],
 )

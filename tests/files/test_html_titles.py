@@ -7,14 +7,15 @@ import pytest
 from app.files import FileFormat
 from app.files.reading import read_file
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
-from app.text.segments import SegmentTranslation
+from benchmarks.roundtrip_models import copied
 
 
 def in_capitals(text: str) -> str:
     """A server's answer to a unit, with a model that writes in capitals."""
     parsed = parse_text(text, ParseOptions("en", "de", TextFormat.HTML))
     segments = parsed.segments(lambda _: True)
-    return parsed.finish(segments, [SegmentTranslation(each.source.upper()) for each in segments]).text
+    translations = [copied(each.source) for each in segments]
+    return parsed.finish(segments, [each._replace(text=each.text.upper()) for each in translations]).text
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_mark_is_a_placeholder_with_its_markup(html: str, source: str, copied:
     words = source.split(PLACEHOLDER, maxsplit=1)[0]
     start, end = parsed.source_range(segment, len(words), len(words) + 1)
     assert html[start:end] == copied
-    assert translate_with(html, HTML).text.count(copied) == 1
+    assert translate_with(html, HTML).text == html
     before = parsed.source_range(segment, len(words) - 1, len(words))
     assert html[slice(*before)] == words[-1]
 

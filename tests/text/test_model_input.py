@@ -1,6 +1,6 @@
-"""The model reads plain spaces and no soft hyphens. The translation gets the text's wide spaces back.
+"""The model reads plain spaces and hyphens, and no soft hyphens. The translation gets the text's own ones back.
 
-`written` is the text that the model reads, with the spaces that the caller wrote.
+`written` is the text that the model reads, with the spaces and hyphens that the caller wrote.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.glossary import Glossary, Term
-from app.text.model_input import INVISIBLE, model_input, with_written_spaces
+from app.text.model_input import INVISIBLE, model_input, with_written_characters
 from app.text.parsed_text import ParsedText, ParseOptions, TextFormat, parse_text
 from app.text.segments import SegmentTranslation, SourceSegment, with_number_placeholders
 from benchmarks.roundtrip_models import copied, reversed_words
@@ -19,7 +19,8 @@ from tests.text.fake_models import translate_with
 HTML = ParseOptions("en", "de", TextFormat.HTML)
 PLAIN = ParseOptions("en", "de")
 SPACES = "\u00a0\u202f\u2000\u2009\u200a\u205f\u3000"
-PARTS = st.text(st.sampled_from("ab1.,\u0301 \u4f60" + SPACES + "".join(INVISIBLE)), max_size=20)
+HYPHENS = "\u2010\u2011\u2212"
+PARTS = st.text(st.sampled_from("ab1.,-\u0301 \u4f60" + HYPHENS + SPACES + "".join(INVISIBLE)), max_size=20)
 
 
 def parsed_sentence(text: str, options: ParseOptions) -> tuple[ParsedText, SourceSegment]:
@@ -34,6 +35,14 @@ def test_the_model_reads_a_single_wide_space_as_a_plain_one(space: str) -> None:
     source, written, positions = model_input(text)
     assert (source, written) == ("10 km, the end", text)
     assert list(positions) == list(range(len(text)))
+
+
+@pytest.mark.parametrize("hyphen", HYPHENS)
+def test_the_model_reads_every_hyphen_and_minus_sign_as_a_plain_hyphen(hyphen: str) -> None:
+    text = f"A well{hyphen}known sum is 3 {hyphen} 4 = {hyphen}1"
+    source, written, positions = model_input(text)
+    assert (source, written) == ("A well-known sum is 3 - 4 = -1", text)
+    assert positions == range(len(text))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,7 @@ def test_positions_lead_from_the_written_characters_to_the_text(text: str, colla
     assert list(positions) == sorted(set(positions))
     assert "".join(text[position] for position in positions) == written
     assert INVISIBLE.isdisjoint(source)
-    assert with_written_spaces(source, written, source) == written
+    assert with_written_characters(source, written, source) == written
     # Nothing is left to replace.
     assert model_input(source, collapses_spaces=collapses_spaces).source == source
 
@@ -108,14 +117,26 @@ def test_positions_lead_from_the_written_characters_to_the_text(text: str, colla
         ("cafe\u0301\u00a0Anna", "caf\u00e9 Anna", "caf\u00e9\u00a0Anna"),
         ("10\u00a0km", "10  km", "10  km"),
         ("10\u00a0km", "", ""),
+        ("It was \u22125 \u00b0C today", "Heute waren es -5 \u00b0C", "Heute waren es \u22125 \u00b0C"),
+        ("(\u22121,200 m)", "Bei -1.200 m", "Bei \u22121.200 m"),
+        ("at\u00a0\u22125 or -6", "bei -6 oder at -5", "bei -6 oder at\u00a0\u22125"),
+        ("\u22125 or -5", "-5 oder -5", "\u22125 oder -5"),
+        ("6\u22125 and -5", "-5 und 6-5", "-5 und 6\u22125"),
+        ("the U\u2011Bahn", "die U-Bahn", "die U\u2011Bahn"),
+        ("an e\u2011mail", "eine E-Mail", "eine E-Mail"),
+        ("2 \u2212 1 is odd", "ungerade: 2 - 1", "ungerade: 2 \u2212 1"),
+        ("caf\u00e9\u2011bar", "die caf\u00e9-bar", "die caf\u00e9\u2011bar"),
+        ("\u22125", "-", "-"),
     ],
 )
-def test_a_space_comes_back_between_the_same_neighbours(text: str, translation: str, expected: str) -> None:
+def test_a_space_or_hyphen_comes_back_between_the_same_neighbours(
+    text: str, translation: str, expected: str
+) -> None:
     source, written, _ = model_input(text)
-    found = with_written_spaces(source, written, translation)
+    found = with_written_characters(source, written, translation)
     assert found == expected
     # A pivot repairs a translation twice.
-    assert with_written_spaces(source, written, found) == expected
+    assert with_written_characters(source, written, found) == expected
 
 
 @pytest.mark.parametrize(
@@ -232,6 +253,25 @@ def test_a_number_that_is_decoded_as_a_placeholder_has_the_spaces_of_the_text() 
     parsed, segment = parsed_sentence("Il y a 10\u00a0000 personnes", ParseOptions("fr", "en"))
     (retry,) = parsed.number_retries(segment, SegmentTranslation("There are people"), lambda _source: True)
     assert [number for _, number in retry.numbers] == ["10\u00a0000"]
+
+
+def test_a_missing_date_with_other_hyphens_is_found_in_the_text() -> None:
+    parsed, segment = parsed_sentence("It is 8 km on 2024\u201105\u201107 again", PLAIN)
+    first, _ = parsed.number_retries(segment, SegmentTranslation("Es sind 8 km"), lambda _source: True)
+    assert [number for _, number in first.numbers] == ["2024\u201105\u201107"]
+    assert first.source.startswith("It is 8 km on ")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("It was \u22123.5 km", PLAIN, "It was \u22123,5 km"),
+        ("The U\u2011Bahn is &minus;5", HTML, "The U\u2011Bahn is &minus;5"),
+        ("<b>A</b>\u2011Z and <i>\u22125</i>", HTML, "<b>A</b>\u2011Z and <i>\u22125</i>"),
+    ],
+)
+def test_a_copy_keeps_hyphens_and_minus_signs(text: str, options: ParseOptions, expected: str) -> None:
+    assert translate_with(text, options, copied).text == expected
 
 
 @pytest.mark.parametrize(

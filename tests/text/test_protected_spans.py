@@ -27,6 +27,11 @@ PROTECTED = [
     '[contact-form-7 id="1" title="Contact form 1"]', "[/vc_row]",
     "<% if x %>", "<%= name %>", "<%# a\nnote %>", "<%- a > b || c < d -%>", "<%%>",
     "*|FNAME|*", "*|IF:AGE >= 21|*", "*|DATE:d/m/y|*", "%%FirstName%%", "%%sub.first_name%%", "%%view-url%%",
+    "--all", "-a, --all", "-s SIZE, --size=SIZE", "--no-cache", "--color[=WHEN]", "--noEmit", "--out=a/b.txt",
+    "-v/--version",
+    "2024-01-02T10:00:00Z", "2024-01-02T10:00", "2024-01-02T10:00:00.125+01:00", "2024-01-02T10:00:00-0500",
+    "123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000",
+    "#ff0000", "#FF0000", "#1a2b3c4d", "#123456",
     "info@xn--e1afmkfd.xn--p1ai", "INFO@XN--E1AFMKFD.XN--P1AI", "a@b.xn--vermgensberater-ctb",
 ]  # fmt: skip
 PROSE = [
@@ -37,6 +42,10 @@ PROSE = [
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
     "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]", "[/]", "[/ no]", "a [b] c", "[the a=b",
     "*bold* | text", "*| a", "2 *|x|", "||*", "<% open",
+    "yes--no", "He came --and left-- again", "Anna -- the --only -- one", "'It is late.' --said Anna.--", "--",
+    "-- a dash", "--Anna", "-5", "-a", "-a, -b", "a-b--c", "<!--note-->", "It is late.--and then",
+    "2024-01-02", "2024-01-02 10:00", "12024-01-02T10:00", "2024-01-02T10:00Zoe", "1234-5678", "0123-4567-89ab-cdef",
+    "#facade", "#decade", "#1", "#123", "#fff", "#1234567", "&#123456;", "a#123456", "#123456th",
     "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
 
@@ -65,6 +74,10 @@ def test_prose_is_not_protected(text: str) -> None:
         ("\u8acb\u770bhttps://example.org/a\u3002\u8b1d", ["https://example.org/a"]),
         ("{a}{b} %s%d", ["{a}", "{b}", "%s", "%d"]),
         ("%dpx and %sfold", ["%d", "%s"]),
+        ("  -a, --all     show all", ["-a, --all"]),
+        ("-s SIZE, --size SIZE", ["-s SIZE, --size"]),
+        ("Use --size=<n> or --as-.", ["--size=", "<n>", "--as"]),
+        ('"#facade" and #facade', ["#facade"]),
         # A browser percent-encodes the path of a URL that a user copies. So these letters are the words after the URL.
         ("\u8bbf\u95eehttps://example.com\u83b7\u53d6\u3002", ["https://example.com"]),
         ("\u8bbf\u95eehttps://example.com/a?b=c\u83b7\u53d6", ["https://example.com/a?b=c"]),
@@ -152,6 +165,8 @@ def test_spans_that_share_a_character_are_merged() -> None:
     ["{", "}", "{{", "{}", "{a", "{a,b,", "%(", "%(a", "%1", "%1$", "<a ", "<a", "http://", "http://(", "www.", "a@",
      "a.", "a@a.", "@a-", "-a@b", "a-", "mailto:", "{%", "(", "https://a)", "%'",
      "[a ", "[a b=", "[a b=c ", "[/", "[/a", "[a]", "[/a]", '[a b="', "<%", "<% ", "%>", "*|", "*|a", "|*", "%%", "%%a",
+     "--", "--a", " --a", "-a --", "-a A", "-A_", " --a=", "#", "#a", "#1", "1-", "-1234", "12345678-1234-",
+     "2024-01-02T",
      "%*", "%1$*1$", "%0<PRI", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.blocks import Block, Document, MarkupError, Replacement, protect, read_references, references_of
+from app.text.blocks import Block, Document, MarkupError, read_references, references_of
+from app.text.glossary import Glossary, Term
 from app.text.html_reader import read_html
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from app.text.protection import Replacement, protect
 from app.text.segmentation import Span
+from app.text.segments import SegmentTranslation
 from app.text.tags import TagKind
 from app.text.xml_reader import XmlRules, read_xml
 from tests.text.growth import check_near_linear
@@ -260,3 +264,32 @@ def test_a_placeholder_is_a_character_that_is_not_in_the_text() -> None:
     block = protect(Block.of("\U000f0000 {a}"), [Replacement(Span(2, 5))])
     assert block.text == "\U000f0000 \U000f0001"
     assert block.placeholders == {"\U000f0001"}
+
+
+@pytest.mark.parametrize(
+    ("markup", "text_format"),
+    [
+        ("The \ufb01rst o\ufb03ce {\ufb02} \ufb06ops", TextFormat.PLAIN),
+        ("The \ufb01rst <b>o&ffilig;ce</b> {\ufb02} &#xFB06;ops", TextFormat.HTML),
+        ("<a>The \ufb01rst o\ufb03ce {\ufb02} &#xFB06;ops</a>", TextFormat.XML),
+    ],
+)
+def test_a_ligature_is_read_as_its_letters(markup: str, text_format: TextFormat) -> None:
+    parsed = parse_text(markup, ParseOptions("en", "de", text_format))
+    (segment,) = parsed.segments(lambda _source: True)
+    assert segment.source == "The first office \U000f0000 stops"
+    first, office, stops = (
+        markup[slice(*parsed.source_range(segment, *span))] for span in ((4, 9), (10, 16), (19, 24))
+    )
+    assert first == "\ufb01rst"
+    assert office in ("o\ufb03ce", "o&ffilig;ce")
+    assert stops in ("\ufb06ops", "&#xFB06;ops")
+    assert "{\ufb02}" in parsed.finish([segment], [SegmentTranslation("Es \U000f0000")]).text
+    assert written(parsed.document) == markup
+
+
+def test_a_ligature_counts_as_its_letters_for_a_glossary() -> None:
+    glossary = Glossary([Term("office", "Amt")], "en")
+    parsed = parse_text("The o\ufb03ce is open", ParseOptions("en", "de", glossary=glossary))
+    (hit,) = parsed.glossary_hits
+    assert (hit.span, hit.replacement) == (Span(4, 8), "Amt")

@@ -53,6 +53,9 @@ def forced(script: ScriptedTranslator, tokenizer: Tokenizer) -> str:
         ("Anna\u00a0sees the tree.", "Anna\u00a0sees", "Anna sees", {}),
         ("Anna sees\u00a0{name}.", "Anna sees\u00a0{name} and", f"Anna sees {A} and", {}),
         ("Anna sees the\u00a0tree.", "the\u00a0trees", "the\u00a0trees", {}),
+        ("Anna sees {a}the tree{b} again.", "{a}the tree{b} and", "the tree and", {}),
+        ("Anna sees %d{b}the tree{c}.", "%d{b}the", f"{A}the", {}),
+        ("{a&amp;b}Anna{c} sees {d}", "{a&b}Anna{c} and {d}", f"Anna and {A}", HTML),
     ],
 )
 def test_each_content_becomes_its_symbol_once(
@@ -72,6 +75,14 @@ def test_a_url_needs_no_space_beside_letters_of_a_script_without_spaces() -> Non
     encoded = Encoded((), (span,))
     assert as_model_text("\u8bf7www.a.org\u770b", job, encoded) == f"\u8bf7{span}\u770b"
     assert as_model_text("www.a.orgs", job, encoded) == "www.a.orgs"
+
+
+def test_a_minus_sign_is_forced_as_the_hyphen_that_the_model_writes() -> None:
+    parsed = parse_text("It is \u22125 today.", ParseOptions("en", "de"))
+    (segment,) = parsed.segments(lambda _: True)
+    job = SegmentJob(parsed, ResolvedLanguage(None, "en", 1.0), segment, "")
+    assert as_model_text("Es sind \u22125", job, Encoded((), ())) == "Es sind -5"
+    assert as_model_text("Es sind \u22126", job, Encoded((), ())) == "Es sind \u22126"
 
 
 # A Korean term may have a particle after it, and Japanese and Thai have no spaces: there the term is replaced.
