@@ -137,12 +137,13 @@ def _add_bundle_arguments(parser: argparse.ArgumentParser) -> None:
 def run_export(args: argparse.Namespace) -> int:
     """Write a bundle or another project's format, and return 0.
 
-    Raises ValueError and other errors whose message is one clear line.
+    Raises ArgumentError for a wrong command line, and other errors whose message is one clear line.
     """
     if args.to == "bundle":
         return _export_bundle(args)
     if present := [option for option, value, default in _bundle_options(args) if value != default]:
-        raise ValueError(f"{', '.join(present)}: only for a bundle; leave out with --to {args.to}")
+        message = f"{', '.join(present)}: only for a bundle; leave out with --to {args.to}"
+        raise argparse.ArgumentError(None, message)
     from export.ctranslate2_writer import write_ctranslate2
     from export.huggingface_writer import write_huggingface
     from export.portable import read_bundle, read_checkpoint, write_new_folder
@@ -167,26 +168,25 @@ def _bundle_options(args: argparse.Namespace) -> list[tuple[str, object, object]
 
 
 def decoding_defaults(alpha: float | None) -> DecodingDefaults:
-    """The default decoding options of a bundle. Raises ValueError for an alpha out of range."""
+    """The default decoding options of a bundle. Raises ArgumentError for an alpha out of range."""
     from export.bundle_writer import DEFAULT_DECODING
 
     if alpha is None:
         return DEFAULT_DECODING
     if not 0 <= alpha <= 10:
-        raise ValueError(f"--alpha must be from 0 to 10, and is {alpha}")
+        raise argparse.ArgumentError(None, f"--alpha must be from 0 to 10, and is {alpha}")
     return DEFAULT_DECODING.model_copy(update={"alpha": alpha})
 
 
 def _export_bundle(args: argparse.Namespace) -> int:
-    """Write a bundle. Raises ValueError for a missing option."""
+    """Write a bundle. Raises ArgumentError for a missing option."""
     if args.checkpoint is None:
-        raise ValueError(
-            "a bundle is made from a checkpoint: give --checkpoint, or name another format with --to"
-        )
+        message = "a bundle is made from a checkpoint: give --checkpoint, or name another format with --to"
+        raise argparse.ArgumentError(None, message)
     if missing := [
         option for option, value, _ in _bundle_options(args) if option in NEEDED and value is None
     ]:
-        raise ValueError(f"{', '.join(missing)}: needed for a bundle")
+        raise argparse.ArgumentError(None, f"{', '.join(missing)}: needed for a bundle")
     from tqdm import tqdm
 
     from app.bundle import Alignment

@@ -224,7 +224,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     ]
     if args.write is not None:
         if len({_file_name(name) for name, _, _ in runs}) < len(runs):
-            raise ValueError("--write needs files of different names in --data")
+            raise argparse.ArgumentError(None, "--write needs files of different names in --data")
         args.write.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=args.write).close()  # fails before the work if no file can be written
     set_num_threads(args.threads)

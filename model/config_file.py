@@ -40,12 +40,11 @@ class ConfigFile(argparse.Action):
 
 
 def check_required(args: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raise ValueError for the first of these options that is neither on the command line nor in the file."""
+    """Raise ArgumentError for the first of these options that is neither on the command line nor in the file."""
     for name in names:
         if not getattr(args, name):
-            raise ValueError(
-                f"--{name.replace('_', '-')} is missing: give it, or put it into the --config file"
-            )
+            message = f"--{name.replace('_', '-')} is missing: give it, or put it into the --config file"
+            raise argparse.ArgumentError(None, message)
 
 
 def write_config(path: Path, args: argparse.Namespace) -> None:

@@ -121,7 +121,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _by_name(texts: list[str]) -> dict[str, Path]:
     """The path of each `[NAME=]PATH`, by its name. Without NAME, the path's last part is its name.
 
-    Raises ValueError for a name that occurs twice.
+    Raises ArgumentError for a name that occurs twice.
     """
     found: dict[str, Path] = {}
     for text in texts:
@@ -129,7 +129,8 @@ def _by_name(texts: list[str]) -> dict[str, Path]:
         if not separator:
             name, path = Path(text).name, text
         if name in found:
-            raise ValueError(f"two inputs are called {name}: rename one of them, as NAME={path}")
+            message = f"two inputs are called {name}: rename one of them, as NAME={path}"
+            raise argparse.ArgumentError(None, message)
         found[name] = Path(path)
     return found
 

@@ -258,18 +258,20 @@ def _draw() -> Draw:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that contradict each other."""
+    """Raise ArgumentError for options that contradict each other."""
     if args.cooldown_s > args.max_time_s:
-        raise ValueError(
-            f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}"
+        raise argparse.ArgumentError(
+            None,
+            f"--cooldown-s is {args.cooldown_s:g}, but --max-time-s, which contains it, is {args.max_time_s:g}",
         )
     if args.strange_share + args.typed_share > 1:
-        raise ValueError(
-            f"--strange-share {args.strange_share:g} and --typed-share {args.typed_share:g} are above 1 together"
+        raise argparse.ArgumentError(
+            None,
+            f"--strange-share {args.strange_share:g} and --typed-share {args.typed_share:g} are above 1 together",
         )
     if args.patience_on == "bleu" and args.bleu_sentences < 1:
-        raise ValueError(
-            f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
+        raise argparse.ArgumentError(
+            None, f"--bleu-sentences is {args.bleu_sentences}, but --patience-on bleu needs at least 1"
         )
 
 

@@ -337,13 +337,18 @@ def run_without_answers(work: Coroutine[Any, Any, Any]) -> None:
     asyncio.run(run())
 
 
-def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize(
+    ("num_hypotheses", "num_alternatives", "ways"),
+    [(2, 2, "or lower num_hypotheses, or lower num_alternatives"), (1, 5, "or lower num_alternatives")],
+)
+def test_too_many_token_lists_are_refused_before_decoding(
+    tokenizer: Tokenizer, num_hypotheses: int, num_alternatives: int, ways: str
+) -> None:
     setup = FutureTranslator(tokenizer, max_token_lists=17)
-    options = OptionChanges.of(num_hypotheses=2, num_alternatives=2)
-    with pytest.raises(
-        PayloadTooLarge,
-        match=r"3 sentences, 2 hypotheses each, with 2 alternatives makes 18 lists, the limit is 17",
-    ):
+    options = OptionChanges.of(num_hypotheses=num_hypotheses, num_alternatives=num_alternatives)
+    factors = f"3 sentences, {num_hypotheses} hypotheses each, with {num_alternatives} alternatives"
+    message = f"{factors} makes 18 lists, the limit is 17; send fewer sentences, {ways}$"
+    with pytest.raises(PayloadTooLarge, match=message):
         run_without_answers(setup.translator.translate(request(options=options)))
     assert setup.engine.submitted == []
 

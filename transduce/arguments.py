@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
+from transduce.client.wire import is_server_url
 from transduce.errors import CommandError, ExitCode
 
 WHOLE_NUMBERS = {
@@ -133,6 +135,22 @@ def number(text: str) -> float:
     if not math.isfinite(found):
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return found
+
+
+def default_url() -> str:
+    """The URL of the server: TRANSDUCE_URL, or this machine's port 8000 if it is unset or empty."""
+    return os.environ.get("TRANSDUCE_URL") or "http://127.0.0.1:8000"
+
+
+def server_url(text: str) -> str:
+    """Parse the URL of a server.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not such a URL.
+    """
+    if not is_server_url(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form http://host:port")
+    return text
 
 
 def above_zero(text: str) -> float:

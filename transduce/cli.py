@@ -244,6 +244,8 @@ def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandErr
     command = f"transduce {name}" if name else "transduce"
     if isinstance(error, CommandError):
         return CommandError(f"{command}: {one_line(error)}", exit_code=error.exit_code)
+    if isinstance(error, argparse.ArgumentError):
+        return CommandError(f"{command}: {one_line(error)}", exit_code=ExitCode.USAGE)
     if isinstance(error, ModuleNotFoundError) and (needed := missing_extra(error, name)):
         return CommandError(f"{command} needs {needed}", exit_code=ExitCode.CONFIGURATION)
     if is_configuration_error(error):

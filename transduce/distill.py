@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from model.corpus_cache import file_facts
 from model.data_arguments import DATA_HELP, files_of
 from transduce.api_key import find_api_key
-from transduce.arguments import above_zero, not_negative, number, positive
+from transduce.arguments import above_zero, not_negative, number, positive, server_url
 from transduce.client import Client, Model, ModelName, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
@@ -104,7 +104,9 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--bundle", type=Path, metavar="DIR", help="start a server with this bundle, and stop it at the end"
     )
-    where.add_argument("--url", help="root of a running server, such as http://127.0.0.1:8000")
+    where.add_argument(
+        "--url", type=server_url, help="root of a running server, such as http://127.0.0.1:8000"
+    )
     add = group.add_argument
     add(
         "--api-key-file",
@@ -150,7 +152,6 @@ def run_distill(args: argparse.Namespace) -> int:
             another run; also as in `OwnServer`, `served_model`, `Teacher.translations` and `check_output`.
         CorpusError: an input file does not exist or cannot be read.
         OSError: the key cannot be read, or the output cannot be written.
-        ValueError: the URL is invalid.
     """
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput, check_output

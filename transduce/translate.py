@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import ExitStack
 from functools import partial
@@ -13,7 +12,15 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from transduce.api_key import find_api_key
-from transduce.arguments import above_zero, add_decoding_arguments, decoding_options, not_negative, positive
+from transduce.arguments import (
+    above_zero,
+    add_decoding_arguments,
+    decoding_options,
+    default_url,
+    not_negative,
+    positive,
+    server_url,
+)
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
 from transduce.translate_batch import Piece, TranslateParams
@@ -52,7 +59,8 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--url",
-        default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
+        type=server_url,
+        default=default_url(),
         help="root of the server (TRANSDUCE_URL; default: %(default)s)",
     )
     parser.add_argument("--source", required=True, help="language of the text, such as en; auto detects it")
@@ -105,7 +113,6 @@ def run_translate(args: argparse.Namespace) -> int:
             `translate_batch`, a file cannot be translated as in `translate_file`, the output cannot be written as in
             `output_file`, an option needs --json, or --json is set for another format than plain text or with --output.
         OSError: the input or the key cannot be read, or the output cannot be written.
-        ValueError: the URL is invalid.
     """
     options = decoding_options(args)
     if args.target_prefix:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import re
 import sqlite3
 import threading
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 from app.observability.logging import log_event
 from app.stores.private_file import UnusableFile, create_private, uri_of
 from app.stores.sqlite_errors import sqlite_error_name
+from app.text.control_characters import control_character_problem
 from app.text.glossary import Glossary, Term
 
 logger = logging.getLogger("app.glossaries")
@@ -49,8 +49,6 @@ _COLUMNS = (
     "id, name, source_language, target_language, created_at_ms, "
     "(SELECT COUNT(*) FROM terms WHERE glossary_id = glossaries.id)"
 )
-# The Unicode categories Cc (control), Cs (surrogate), Zl (line separator) and Zp (paragraph separator).
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class EntriesFormat(Enum):
@@ -178,7 +176,7 @@ def term_problem(text: str, max_length: int) -> str | None:
         return "is empty"
     if len(text) > max_length:
         return f"has {len(text)} characters, more than {max_length}"
-    return "has a control character" if _CONTROL_CHARACTER.search(text) else None
+    return control_character_problem(text)
 
 
 def format_tsv(terms: Sequence[Term]) -> str:

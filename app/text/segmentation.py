@@ -19,15 +19,14 @@ from typing import NamedTuple
 import sentencex
 
 from app.text.abbreviations import joined
+from app.text.control_characters import SPLITTING
 from app.text.language_codes import base_language
 
-# Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
-# (category Cc). The model loses letters next to a control character in a sentence. A check box separates the options of
-# a form. Check boxes are those of Unicode, with the character that selects their form, and those of the font Wingdings.
+# A tab separates cells. The model loses letters next to any other control character in a sentence. A check box
+# separates the options of a form. Check boxes are those of Unicode, with the character that selects their form, and
+# those of the font Wingdings.
 _CHECK_BOXES = r"\u2610-\u2612\uf06f\uf0a8\uf0fd\uf0fe"
-_LINE = re.compile(
-    rf"(?:(?<![{_CHECK_BOXES}])|(?![\ufe0e\ufe0f]))[^\x00-\x1f\x7f-\x9f\u2028\u2029{_CHECK_BOXES}]+"
-)
+_LINE = re.compile(rf"(?:(?<![{_CHECK_BOXES}])|(?![\ufe0e\ufe0f]))[^{SPLITTING}{_CHECK_BOXES}]+")
 # White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 # Marks that sentencex does not know, and those that it gets instead: Khmer full stops, except in the Khmer "etc.", and

@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
+from app.text.control_characters import with_spaces
+
 PLACEHOLDER_SYMBOLS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
 # The score of the placeholder symbols in a vocabulary whose unknown characters are spelled in bytes. SentencePiece
@@ -220,10 +222,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> Decoded:
         """Decode subwords without start and end tokens, and restore the verbatim spans.
 
-        A placeholder symbol without a span is dropped. A repeated symbol is kept once. A span whose symbol is missing
-        is appended, so that no span is lost.
+        A control character that the model writes becomes a space. A placeholder symbol without a span is dropped. A
+        repeated symbol is kept once. A span whose symbol is missing is appended, so that no span is lost.
         """
-        text = self._decode(list(ids))
+        text = with_spaces(self._decode(list(ids)))
         if not verbatim_spans and (not text or max(text) < PLACEHOLDER_SYMBOLS[0]):
             return Decoded(text=text, num_appended=0)
         missing = dict(enumerate(verbatim_spans))
@@ -242,10 +244,11 @@ class Tokenizer:
     def offsets(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of ids, with its placeholder symbols, and each subword's start and end in it.
 
-        If a character is spelled in bytes, all bytes but the last are empty.
+        Control characters are spaces, as in `decode`. If a character is spelled in bytes, all bytes but the last are
+        empty.
         """
         decoded = self._processor.decode(list(ids), return_type="offset_mapping")
-        return str(decoded["text"]), [(int(start), int(end)) for start, end in decoded["offsets"]]
+        return with_spaces(decoded["text"]), [(int(start), int(end)) for start, end in decoded["offsets"]]
 
     def _encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the start and end of each subword in a text with placeholder symbols."""

@@ -132,8 +132,13 @@ class Languages:
         )
 
     def _unsupported(self, source: str, target: str) -> UnsupportedLanguages:
+        """Return the error for a pair. Its field is the source if nothing is translated from it."""
+        is_known = source == "auto" or any(source == known for known, _ in self._pairs)
         return UnsupportedLanguages(
-            f"this pair is not translated here; supported: {self._listed()}", source=source, target=target
+            f"this pair is not translated here; supported: {self._listed()}",
+            source=source,
+            target=target,
+            field="target" if is_known else "source",
         )
 
     def _listed(self) -> str:

@@ -162,7 +162,7 @@ class Planner:
         num_splits: how often the segment was halved to get the part. The options have lengths in the place of ratios.
         They ask for attention if the request does. They also ask for it if the segment has tags, or if only attention
         can tell its unknown tokens apart. For a placeholder, `RetryPolicy` asks for attention after the model loses it.
-        Raises InvalidRequest as `bounded_by_source` does, and for the prefix as `SubwordEncoder.encode_forced` does.
+        Raises InvalidRequest as `bounded_by_source`, `as_model_text` and `SubwordEncoder.encode_forced` do.
         """
         ids: tuple[int, ...] = ()
         if prefix:
@@ -262,13 +262,15 @@ class Planner:
         num_all = count.add_token_lists(num_lists)
         if num_all > self._limits.max_token_lists:
             others = f", {num_all} with the other texts" if num_all > num_lists else ""
-            also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
+            also = " and attention" if request.attention else ""
+            ways = ["send fewer sentences"] + ["lower num_hypotheses"] * (options.num_hypotheses > 1)
+            ways += ["lower num_alternatives"] * (options.num_alternatives > 0)
+            ways += ["leave out attention"] * request.attention
             field = "num_alternatives" if options.num_alternatives else "text"
             raise PayloadTooLarge(
                 f"returning the tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, "
                 f"with {options.num_alternatives} alternatives{also} makes {num_lists} lists{others}, the limit is "
-                f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or "
-                f"num_alternatives{lower}",
+                f"{self._limits.max_token_lists}; {', or '.join(ways)}",
                 field="attention" if request.attention else field,
             )
 

@@ -6,6 +6,8 @@ import re
 from html import unescape
 from unicodedata import category
 
+from app.errors import InvalidRequest
+from app.text.control_characters import control_character_problem
 from app.text.model_input import model_input
 from app.text.scripts import in_unspaced
 from app.text.tokenizer import Encoded
@@ -21,9 +23,12 @@ def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
     spans side by side would be one to the tokenizer, so a space separates them. Protected spans that are tags are left
     out (`app.text.enclosing_spans`), because they get their place as tags. Wide spaces and hyphens become plain ones if
     they are exactly those that the translation gets from the source (`app.text.model_input`).
-    encoded: the part's source.
+    encoded: the part's source. Raises InvalidRequest for a control character that no span has.
     """
     text = _with_spans(prefix, job, encoded)
+    problem = control_character_problem(text, allowed="".join(encoded.verbatim_spans))
+    if problem is not None:
+        raise InvalidRequest(f"target_prefix {problem}", field="target_prefix")
     plain = model_input(text).source
     return plain if job.segment.with_written_characters(plain) == text else text
 

@@ -98,6 +98,7 @@ CASES = [
     media("multipart", "multipart/form-data; boundary=x"),
     media("text", "text/plain"),
     media("latin-1", "application/json; charset=iso-8859-1"),
+    media("latin-1 after another parameter", "application/json; a=b; Charset = latin-1"),
     invalid("unknown field", body(voice="low")),
     invalid("misspelt field", body(beams=4), "beams"),
     invalid("no texts", body(text=[]), "text"),
@@ -160,10 +161,11 @@ CASES = [
     invalid("a language of 900 kB", body(source="e" * 900_000), "source"),
     invalid("an empty language", body(target=""), "target"),
     *(
-        Case(f"pair {source!r} {target!r}", body(source=source, target=target), 422, "unsupported_languages", "target")
-        for source, target in (
-            ("en", "en"), ("de", "en"), ("../../etc/passwd", "de"), ("en\n", "de"), ("EN-us", "nl"),
-            ("\uff45\uff4e", "de"), ("en", "xx"), ("en ", "de"),
+        Case(f"pair {source!r} {target!r}", body(source=source, target=target), 422, "unsupported_languages", field)
+        for source, target, field in (
+            ("en", "en", "target"), ("de", "en", "source"), ("../../etc/passwd", "de", "source"),
+            ("en\n", "de", "source"), ("EN-us", "nl", "target"), ("\uff45\uff4e", "de", "source"),
+            ("en", "xx", "target"), ("en ", "de", "source"),
         )
     ),
 ]  # fmt: skip
@@ -312,8 +314,11 @@ def test_each_content_encoding_header_is_checked(client: httpx.Client, path: str
     assert client.post(path, content=b"{}", headers=names).status_code == 415
 
 
-@pytest.mark.parametrize("media_type", ["application/json;", 'Application/JSON ; charset="UTF-8" ;'])
-def test_a_media_type_may_have_empty_parameters(client: httpx.Client, media_type: str) -> None:
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/json;", 'Application/JSON ; charset="UTF-8" ;', "application/json; foo=bar; q=1"],
+)
+def test_a_media_type_may_have_empty_and_other_parameters(client: httpx.Client, media_type: str) -> None:
     assert (
         client.post("/v1/translate", content=b"{}", headers={"content-type": media_type}).status_code == 422
     )

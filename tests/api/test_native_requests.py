@@ -92,7 +92,8 @@ def test_a_term_may_have_spaces_and_joiners_that_are_not_printable(source: str, 
         ({"a": "b", " ": "c"}, "term 2 is empty"),
         ({"a": "\u3000"}, "translation of term 1 is empty"),
         ({"a" * 513: "b"}, "term 1 has 513 characters, more than 512"),
-        ({"a": "b", "c": "d\u2028e"}, "translation of term 2 has a control character"),
+        ({"a": "b", "c": "d\u2028e"}, "translation of term 2 has a control character (U+2028)"),
+        ({"c": "d\uffff"}, "translation of term 1 has a control character (U+FFFF)"),
     ],
 )
 def test_a_term_that_a_stored_glossary_refuses_is_refused(terms: dict[str, str], problem: str) -> None:

@@ -34,6 +34,10 @@ class Outer(RequestBody):
     checked: Annotated[str, AfterValidator(fail)] = ""
 
 
+class Required(RequestBody):
+    name: str
+
+
 class Tolerant(TolerantBody):
     inner: Inner | None = None
     target_lang: str = ""
@@ -67,6 +71,12 @@ def test_an_error_has_the_field_and_the_limit(body: object, field: str | None, m
     error = refused(Outer, body)
     assert isinstance(error, InvalidRequest)
     assert (error.field, error.message) == (field, message)
+
+
+def test_a_required_field_must_not_be_left_out_instead_of_null() -> None:
+    error = refused(Required, {"name": None})
+    assert (error.field, error.message) == ("name", "name must not be null")
+    assert refused(Required, {}).message == "name is missing"
 
 
 def test_a_tolerant_body_ignores_unknown_fields_and_null() -> None:

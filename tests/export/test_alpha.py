@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from export.bundle_writer import DEFAULT_DECODING
@@ -16,5 +18,5 @@ def test_the_option_replaces_the_default_exponent() -> None:
 
 @pytest.mark.parametrize("alpha", [-0.1, 10.1, float("nan")])
 def test_an_exponent_out_of_range_is_refused(alpha: float) -> None:
-    with pytest.raises(ValueError, match="--alpha must be from 0 to 10"):
+    with pytest.raises(argparse.ArgumentError, match="--alpha must be from 0 to 10"):
         decoding_defaults(alpha)

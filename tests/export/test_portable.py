@@ -267,8 +267,8 @@ def test_an_imported_model_with_two_tokenizers_can_be_exported(tmp_path: Path, t
 # --- refusals
 
 
-def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
-    assert main(["export", *arguments.split()]) == 1
+def refused(capsys: pytest.CaptureFixture[str], arguments: str, code: int = 1) -> str:
+    assert main(["export", *arguments.split()]) == code
     return capsys.readouterr().err
 
 
@@ -282,7 +282,7 @@ def test_options_of_a_bundle_are_refused_for_other_formats(
     untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = f"--checkpoint {untrained} --to huggingface --output {tmp_path / 'out'}"
-    message = refused(capsys, f"{arguments} --name x --precisions fp32")
+    message = refused(capsys, f"{arguments} --name x --precisions fp32", 2)
     assert "--name, --precisions: only for a bundle; leave out with --to huggingface" in message
     assert not (tmp_path / "out").exists()
 
@@ -306,9 +306,10 @@ def test_a_checkpoint_is_no_bundle(
 def test_a_bundle_needs_its_options_and_a_checkpoint(
     untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = refused(capsys, f"--checkpoint {untrained} --output {tmp_path / 'out'} --source en --target de")
+    arguments = f"--checkpoint {untrained} --output {tmp_path / 'out'} --source en --target de"
+    message = refused(capsys, arguments, 2)
     assert "--name, --version, --card: needed for a bundle" in message
-    assert "give --checkpoint" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}")
+    assert "give --checkpoint" in refused(capsys, f"--bundle {untrained} --output {tmp_path / 'out'}", 2)
 
 
 def test_an_existing_folder_is_left_as_it_is(

@@ -187,7 +187,7 @@ def test_a_vocabulary_is_made_either_from_data_or_from_another_vocabulary(
 def test_evaluate_refuses_data_whose_files_would_have_the_same_name(
     data: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 1
+    assert main(["evaluate", "--checkpoint", "c", *data, "--write", str(tmp_path)]) == 2
     assert "--write needs files of different names in --data" in capsys.readouterr().err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -19,6 +20,7 @@ DECOMPOSED = "".join(
     unicodedata.normalize("NFD", each)
     for each in ("Größe", "Tiếng Việt được", "한국", "नमस्ते ो", "\u1e69\u1e38", "\u0390\U0001f44d\U0001f3fd")
 )
+BUNDLED = Path(__file__).parents[2] / "bundles" / "en-de" / "source.spm"
 COMPOSING = DECOMPOSED + "é각가\u0958\u093c\u0344\u0f73\u0315"
 
 
@@ -185,3 +187,16 @@ def test_an_appended_span_belongs_to_no_subword(tokenizer: Tokenizer) -> None:
     offsets = target_offsets(tokenizer, ids, ("\U0001f600",))
     assert "".join(parts(text, offsets)) == "cats"
     assert offsets[-1] == (4, 4)
+
+
+@pytest.mark.parametrize("byte", ["<0x04>", "<0x0A>", "<0x7F>"])
+def test_a_control_character_that_the_model_writes_is_a_space(byte: str) -> None:
+    tokenizer = Tokenizer(BUNDLED)
+    cats = tokenizer.encode("cats").ids[:-1]
+    ids = (*cats, tokenizer.id_of(byte), tokenizer.id_of(PLACEHOLDER_SYMBOLS[0]))
+    text = tokenizer.decode(ids, ("\x04",)).text
+    assert text == "cats \x04"
+    assert parts(text, target_offsets(tokenizer, ids, ("\x04",)))[len(cats) :] == [" ", "\x04"]
+    assert tokenizer.decode(ids[:-1]).text == "cats "
+    assert tokenizer.decode(ids[:-1], ("X",)).text == "cats X"
+    assert target_offsets(tokenizer, ids[:-1], ("X",))[-1] == (4, 4)

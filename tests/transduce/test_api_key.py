@@ -1,4 +1,4 @@
-"""The API key is read from a file."""
+"""Commands read the API key from a file or a variable, and the server's URL from a variable."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.api_key import find_api_key
+from transduce.cli import build_parser, load_subcommand
 from transduce.errors import CommandError
 
 
@@ -32,3 +33,12 @@ def test_the_error_names_a_file_without_a_usable_key(tmp_path: Path, content: by
     with pytest.raises(CommandError) as raised:
         find_api_key(path)
     assert raised.value.message == f"{tmp_path}/{problem}"
+
+
+@pytest.mark.parametrize("command", [["translate", "--source", "en", "--target", "de"], ["top"]])
+def test_an_empty_variable_counts_as_unset(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_URL", "")
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "")
+    parser = build_parser(command[0], load_subcommand(command[0]))
+    assert parser.parse_args(command).url == "http://127.0.0.1:8000"
+    assert find_api_key(None) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,11 @@ ELSEWHERE = "http://192.0.2.1:8000"
         " http://127.0.0.1:8000",
         "http://127.0.0.1:8000 ",
         "http://127.0.0.1:8000/\n",
+        None,
+        b"http://127.0.0.1:8000",
     ],
 )
-def test_a_url_of_another_form_is_refused(kind: type[transduce.Client], url: str) -> None:
+def test_a_url_of_another_form_is_refused(kind: type[transduce.Client], url: Any) -> None:
     with pytest.raises(ValueError, match="is not of the form http://host:port"):
         kind(url)
 
@@ -51,10 +54,11 @@ def test_a_url_with_a_path_or_without_a_port_is_accepted(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("key", ["schl\u00fcssel", "a\nb"])
-def test_a_key_that_a_header_cannot_carry_is_refused(kind: type[transduce.Client], key: str) -> None:
-    with pytest.raises(ValueError, match="the API key has characters other than printable ASCII"):
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "a\nb", "secret ", " secret", " ", b"secret"])
+def test_a_key_that_a_header_cannot_carry_is_refused(kind: type[transduce.Client], key: Any) -> None:
+    with pytest.raises(ValueError, match="the API key has characters other than printable ASCII") as refused:
         kind(HERE, api_key=key)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,11 +71,14 @@ def test_a_key_that_a_header_cannot_carry_is_refused(kind: type[transduce.Client
         ("max_retries", -1),
         ("max_wait_s", -0.1),
         ("max_wait_s", math.nan),
+        ("timeout_s", None),
+        ("max_retries", None),
+        ("max_wait_s", "5"),
     ],
 )
-def test_a_number_out_of_range_is_refused(kind: type[transduce.Client], name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} is .*, not"):
-        kind(HERE, **{name: value})  # type: ignore[arg-type]
+def test_a_number_out_of_range_is_refused(kind: type[transduce.Client], name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} is .*, not a number"):
+        kind(HERE, **{name: value})
 
 
 @pytest.mark.parametrize("timeout_s", [math.inf, 1e7, 1e300])

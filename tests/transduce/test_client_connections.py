@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import httpx
+import numpy as np
 import pytest
 
 import transduce
@@ -26,6 +27,8 @@ from tests.transduce.bad_server import (
 )
 
 NUM_STREAMS = 4
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
 EVENTS = stream(("start", START), ("delta", DELTA), ("segment", SEGMENT), ("done", TRANSLATED))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -136,10 +139,12 @@ def test_an_error_of_the_program_keeps_its_type_while_the_client_is_open(
     [
         ("a\ud800b", 1.0, "surrogates not allowed"),
         ("yes", math.nan, "Out of range float values are not JSON"),
+        ("yes", np.int64(1), "int64 is not JSON"),
+        ("yes", CYCLE, "nested too deep"),
     ],
 )
 def test_a_request_that_json_cannot_hold_is_refused_without_a_connection(
-    text: str, option: float, reason: str
+    text: str, option: object, reason: str
 ) -> None:
     arguments: dict[str, Any] = {"source": "en", "target": "de", "length_penalty": option}
 

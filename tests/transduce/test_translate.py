@@ -320,7 +320,9 @@ def test_a_silent_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://"])
 def test_an_invalid_url(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
+    with pytest.raises(SystemExit) as stopped:
+        main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))])
+    assert stopped.value.code == 2
     assert "http://host:port" in capsys.readouterr().err
 
 

@@ -110,6 +110,24 @@ def test_an_unknown_pair_is_an_error_that_lists_the_pairs(
         script(ENGLISH, source=source, target=target)
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "field"),
+    [
+        (None, "fr", "target"),
+        ("en", "fr", "target"),
+        ("en", "en", "target"),
+        ("fr", "de", "source"),
+        ("x", "y", "source"),
+    ],
+)
+def test_the_error_of_an_unknown_pair_names_the_wrong_language(
+    tokenizer: Tokenizer, detector: LanguageDetector, source: str | None, target: str, field: str
+) -> None:
+    with pytest.raises(UnsupportedLanguages) as caught:
+        ScriptedTranslator(tokenizer, stretched, detector=detector)(ENGLISH, source=source, target=target)
+    assert caught.value.field == field
+
+
 def resolved(served: Sequence[LanguagePair], text: str) -> ResolvedLanguage:
     """The language of a text that is to be translated into the first pair's target."""
     detector = LanguageDetector({code for pair in served for code in (pair.source, pair.target)})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.errors import InvalidRequest
 from app.text.glossary import Glossary, Term
 from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.segments import Fallback
@@ -166,3 +167,19 @@ def test_a_no_break_space_in_the_prefix_keeps_the_parts_around_a_lost_placeholde
         )
         assert translation.text == f"Anna{space}sees {{name}} and nobody sees it."
         assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "code"), [("Anna \x01sees", "U+0001"), ("Anna\nsees", "U+000A"), ("\ufffe", "U+FFFE")]
+)
+def test_a_prefix_with_a_control_character_is_refused(tokenizer: Tokenizer, prefix: str, code: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        ScriptedTranslator(tokenizer, str)("Anna sees the tree.", target_prefixes=(prefix,))
+    assert refused.value.field == "target_prefix"
+    assert refused.value.message == f"target_prefix has a control character ({code})"
+
+
+def test_a_prefix_may_have_a_character_that_the_sentence_has(tokenizer: Tokenizer) -> None:
+    script = ScriptedTranslator(tokenizer, str)
+    script("Anna sees \uffff again.", target_prefixes=("Anna sees \uffff",))
+    assert forced(script, tokenizer) == f"Anna sees {A}"

@@ -44,8 +44,8 @@ class TimedOut(TransduceError):
 class RequestRefused(TransduceError):
     """The server refuses the request, because it or its API key is invalid, or JSON cannot hold the request.
 
-    status: 400 to 499 except 429; None if the request was not sent, because of a lone surrogate, NaN or infinity. code:
-    the server's error code, such as `invalid_request`; empty without one. field: the path of the bad field, such as
+    status: 400 to 499 except 429; None if the request was not sent, because JSON cannot hold it. code: the server's
+    error code, such as `invalid_request`; empty without one. field: the path of the bad field, such as
     `text[3]`; None if the error concerns no field.
     """
 

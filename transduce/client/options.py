@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from transduce.client.errors import RequestRefused
+
 
 class LengthPenalty(TypedDict):
     """Formula and exponent of the length penalty."""
@@ -83,11 +85,17 @@ class ScoreOptions(SharedOptions, total=False):
 def request_fields(
     options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]
 ) -> dict[str, Any]:
-    """The options as fields of a request body. Raises TypeError for an unknown name."""
+    """The options as fields of a request body.
+
+    Raises TypeError for an unknown name, and RequestRefused for a value that is nested too deep or contains itself.
+    """
     unknown = sorted(options.keys() - known.__annotations__.keys())
     if unknown:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
-    return {name: _json(value) for name, value in options.items() if value is not None}
+    try:
+        return {name: _json(value) for name, value in options.items() if value is not None}
+    except RecursionError as error:
+        raise RequestRefused("the request cannot be sent as JSON: an option is nested too deep") from error
 
 
 def _json(value: object) -> object:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from transduce.client.errors import AnswerLost, ConnectionFailed, NotReady, Overloaded, TransduceError
+from transduce.client.wire import is_number
 
 # Seconds to wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
@@ -27,7 +28,7 @@ JITTER = 0.25
 class RetryLimits:
     """max_retries: retries of one call. max_wait_s: the last retry begins within these seconds of the first failure.
 
-    Raises ValueError if one of them is negative.
+    Raises ValueError if one of them is negative or no number.
     """
 
     max_retries: int = 5
@@ -35,8 +36,8 @@ class RetryLimits:
 
     def __post_init__(self) -> None:
         for name, value in (("max_retries", self.max_retries), ("max_wait_s", self.max_wait_s)):
-            if not value >= 0:  # also NaN
-                raise ValueError(f"{name} is {value:g}, not at least 0")
+            if not is_number(value) or not value >= 0:  # also NaN
+                raise ValueError(f"{name} is {value!r}, not a number of at least 0")
 
 
 class RetryState:

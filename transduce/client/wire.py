@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from numbers import Real
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,9 +63,9 @@ class Endpoint:
         if not is_server_url(url):
             raise ValueError(f"{url!r} is not of the form http://host:port")
         if api_key and not is_api_key(api_key):
-            raise ValueError("the API key has characters other than printable ASCII")
-        if not timeout_s > 0:  # also NaN
-            raise ValueError(f"timeout_s is {timeout_s:g}, not above 0")
+            raise ValueError("the API key has characters other than printable ASCII, or a space at an end")
+        if not is_number(timeout_s) or not timeout_s > 0:  # also NaN
+            raise ValueError(f"timeout_s is {timeout_s!r}, not a number above 0")
         return cls(url.rstrip("/"), api_key, timeout_s)
 
     @property
@@ -85,14 +86,21 @@ class Endpoint:
         return ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}")
 
 
-def is_api_key(text: str) -> bool:
-    """Whether a text is an API key that a header can carry."""
-    return bool(text) and text.isascii() and text.isprintable()
+def is_api_key(value: object) -> bool:
+    """Whether a value is an API key that a header can carry: printable ASCII without a space at an end."""
+    if not isinstance(value, str) or value != value.strip():
+        return False
+    return bool(value) and value.isascii() and value.isprintable()
 
 
-def is_server_url(url: str) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a real number: an int, a float or one of NumPy's."""
+    return isinstance(value, Real)
+
+
+def is_server_url(url: object) -> bool:
     """Whether the URL is http or https with a valid host, optionally a valid port and a path, and nothing else."""
-    if not url.isprintable() or not {" ", "@", "?", "#"}.isdisjoint(url):
+    if not isinstance(url, str) or not url.isprintable() or not {" ", "@", "?", "#"}.isdisjoint(url):
         return False
     try:
         parts, parsed = urlsplit(url), httpx.URL(url)
@@ -139,13 +147,13 @@ def score_body(
 def request_content(body: dict[str, Any] | None) -> dict[str, Any]:
     """The arguments of httpx that send a body as JSON; none without a body.
 
-    Raises RequestRefused if JSON in UTF-8 cannot hold the body: a lone surrogate, NaN or infinity.
+    Raises RequestRefused if JSON in UTF-8 cannot hold the body: a lone surrogate, NaN, infinity, or another type.
     """
     if body is None:
         return {}
     try:
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, UnicodeEncodeError) else str(error)
         raise RequestRefused(f"the request cannot be sent as JSON: {reason}") from error
     return {"content": text, "headers": {"Content-Type": "application/json"}}

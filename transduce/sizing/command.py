@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from transduce.api_key import find_api_key
-from transduce.arguments import above_zero
+from transduce.arguments import above_zero, server_url
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.output_files import prepare
 from transduce.loadtest.plan import Target
@@ -27,6 +27,7 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "url",
         nargs="?",
+        type=server_url,
         metavar="URL",
         help="root of the server to measure; no other client may use it meanwhile",
     )

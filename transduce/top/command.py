@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from transduce.api_key import find_api_key
-from transduce.arguments import number
+from transduce.arguments import default_url, number, server_url
 from transduce.client.wire import Endpoint
 from transduce.errors import CommandError, ExitCode
 from transduce.top.frame import Frame, compare
@@ -33,7 +33,8 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url",
         nargs="?",
-        default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
+        type=server_url,
+        default=default_url(),
         metavar="URL",
         help="root of the server, or of its probe port (TRANSDUCE_URL; default: %(default)s)",
     )
@@ -74,7 +75,7 @@ def run_top(args: argparse.Namespace) -> int:
         CommandError: the API key is invalid. With --once or --json, the server gives no metrics. Without these options,
             stdout is not a terminal, or is a terminal that cannot draw frames.
         OSError: the file with the key cannot be read.
-        ValueError: the URL is invalid, or the proxy or certificate variables of the environment cannot be used.
+        ValueError: the proxy or certificate variables of the environment cannot be used.
     """
     is_single: bool = args.once or args.json
     if not is_single:

@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from app.api.files.full_disk import storage_failure
+from app.api.http.form_body import Fields, joined_fields
 from app.api.http.json_body import check_uncompressed, too_large
 from app.errors import InvalidRequest, MalformedRequest, RequestCancelled, UnsupportedMedia
 
@@ -33,12 +34,12 @@ _ENCODED_WORDS = re.compile(r"(?:=\?[^?]+\?[bBqQ]\?[^?]*\?= ?)+")
 class Upload:
     """An uploaded form. name: the file's name without a folder. content: the file's bytes.
 
-    fields: the other fields. If a field is repeated, its last value counts.
+    fields: the other fields.
     """
 
     name: str
     content: bytes
-    fields: dict[str, str]
+    fields: Fields
 
 
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
@@ -76,7 +77,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise InvalidRequest("file must be an uploaded file", field="file")
-        fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        fields = joined_fields(each for each in form.multi_items() if isinstance(each[1], str))
         name = PurePath((file.filename or "").replace("\\", "/")).name[-MAX_NAME_CHARACTERS:]
         return Upload(name, await file.read(), fields)
     finally:

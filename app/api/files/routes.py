@@ -109,7 +109,9 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
     """
     headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
     key = upload.fields.get("api_key", "")
-    return keys.caller_of(key) if key or not headers else keys.caller(request.url.path, headers)
+    if not key and headers:
+        return keys.caller(request.url.path, headers)
+    return keys.caller_of(key if isinstance(key, str) else "")
 
 
 async def download_response(jobs: DocumentJobs, file: StoredDocument) -> Response:

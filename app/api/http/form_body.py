@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -72,12 +73,18 @@ def parse_form(body: bytes, *, name: str = "form") -> Fields:
 
 def _fields_of(form: bytes, name: str) -> Fields:
     """The fields of a form, its plus signs already replaced. Raises MalformedRequest, and the errors of `_unescape`."""
-    fields: dict[str, list[str]] = {}
-    for pair in form.split(b"&"):
-        if pair:
-            key, _, value = pair.partition(b"=")
-            text = _unescape(value, name).replace("\r\n", "\n").replace("\r", "\n")
-            fields.setdefault(_unescape(key, name), []).append(text)
+    pairs = (pair.partition(b"=") for pair in form.split(b"&") if pair)
+    return joined_fields(
+        (_unescape(key, name), _unescape(value, name).replace("\r\n", "\n").replace("\r", "\n"))
+        for key, _, value in pairs
+    )
+
+
+def joined_fields(pairs: Iterable[tuple[str, object]]) -> Fields:
+    """The fields of a form. pairs: the name and the value of each field, in order."""
+    fields: dict[str, list[object]] = {}
+    for key, value in pairs:
+        fields.setdefault(key, []).append(value)
     return {key: values if len(values) > 1 else values[0] for key, values in fields.items()}
 
 

@@ -91,6 +91,7 @@ def _check_media(headers: Collection[tuple[bytes, bytes]]) -> None:
     media, _, parameters = content_type.decode("latin-1").partition(";")
     if media.strip().lower() != JSON:
         raise UnsupportedMedia(f"the content type must be {JSON}")
-    charset = parameters.replace(" ", "").replace('"', "").lower().strip(";")
-    if charset not in {"", "charset=utf-8"}:
-        raise UnsupportedMedia(f"the content type must be {JSON}, in UTF-8")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset" and value.strip(' "').lower() != "utf-8":
+            raise UnsupportedMedia(f"the content type must be {JSON}, in UTF-8")

@@ -112,7 +112,8 @@ class RequestBody(BaseModel):
                 if key not in known:
                     raise unknown_field(key, list(known))
                 if item is None:
-                    raise PydanticCustomError(INVALID, "must not be null: leave it out", {"field": key})
+                    hint = "" if known[key].is_required() else ": leave it out"
+                    raise PydanticCustomError(INVALID, f"must not be null{hint}", {"field": key})
         return value
 
 

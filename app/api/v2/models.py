@@ -206,7 +206,7 @@ class V2DocumentBody(V2TranslationBody):
 class V2DocumentKeyBody(V2Body):
     """The body or the query of the routes of one document."""
 
-    document_key: Annotated[str, Field(description="from the answer to the upload")] = ""
+    document_key: Annotated[str, Field(description="from the answer to the upload")]
 
 
 class V2Error(TypedDict):

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import deepl
 import httpx
@@ -53,7 +54,7 @@ def guarded(echo_command: list[str]) -> Iterator[ServerProcess]:
         yield process.ready()
 
 
-def post(http: httpx.Client, name: str, content: bytes, **fields: str) -> httpx.Response:
+def post(http: httpx.Client, name: str, content: bytes, **fields: str | list[str]) -> httpx.Response:
     form = {"source": "en", "target": "de", **fields}
     return http.post("/translate_file", files={"file": (name, content)}, data=form)
 
@@ -104,6 +105,7 @@ def test_the_settings_list_the_file_formats(http: httpx.Client, locked: ServerPr
         ("a.json", b"{", {}, 400, "file: line 1, column 2"),
         ("a.txt", b"\xff", {}, 400, "file: line 1 is not UTF-8"),
         ("a.txt", b"a", {"target": ""}, 400, "missing target parameter"),
+        ("a.txt", b"a", {"source": ["en", "de"]}, 400, "source must be a string"),
         ("a.txt", b"a", {"source": "zz"}, 400, "zz is not supported"),
         ("a.txt", b"a", {"target": "auto"}, 400, "auto is not supported"),
         ("a.txt", b"yes", {"source": "de", "target": "en"}, 400, "not available"),
@@ -112,7 +114,7 @@ def test_the_settings_list_the_file_formats(http: httpx.Client, locked: ServerPr
     ],
 )  # fmt: skip
 def test_what_is_refused(
-    guarded: ServerProcess, name: str, content: bytes, fields: dict[str, str], status: int, message: str
+    guarded: ServerProcess, name: str, content: bytes, fields: dict[str, Any], status: int, message: str
 ) -> None:
     with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
         answer = post(http, name, content, **fields)
@@ -247,7 +249,10 @@ def test_a_file_is_served_only_with_the_key_of_its_upload(guarded: ServerProcess
         path = f"/v2/document/{handle['document_id']}"
         key = {"document_key": handle["document_key"]}
         assert http.post(path, json=key, headers=mine).status_code == 200
-        for wrong, headers in ((key, theirs), ({"document_key": "0"}, mine), ({}, mine)):
+        for each in (path, f"{path}/result"):
+            missing = http.post(each, json={}, headers=mine)
+            assert (missing.status_code, missing.json()["message"]) == (400, "document_key is required")
+        for wrong, headers in ((key, theirs), ({"document_key": "0"}, mine)):
             assert http.post(path, json=wrong, headers=headers).status_code == 404
             assert http.post(f"{path}/result", json=wrong, headers=headers).status_code == 404
 
