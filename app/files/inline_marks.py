@@ -95,6 +95,8 @@ class InlineParser:
         marks = sorted(self._marks, key=lambda mark: (mark.start, mark.end))
         done = 0
         for mark in _with_untouched_elements(marks, len(content)):
+            if mark.start < done < mark.end and isinstance(mark, InlineMark) and mark.kind is MarkKind.BREAK:
+                mark = mark._replace(start=done)  # a hard break has the line break before this line
             if mark.start < done:
                 continue
             if mark.start > done:
@@ -174,7 +176,10 @@ def _html_mark(raw: str, start: int) -> InlineMark:
 def _with_untouched_elements(
     marks: Sequence[InlineMark | Spelling], end: int
 ) -> Iterator[InlineMark | Spelling]:
-    """Yield the marks. Each HTML element that is not translated is one mark, to `end` if it is not closed."""
+    """Yield the marks. Each HTML element that is not translated is one mark.
+
+    An element that is not closed is a mark up to `end`, which ends the sentence, so that no word follows it.
+    """
     opened: InlineMark | None = None
     depth = 0
     for mark in marks:
@@ -188,7 +193,7 @@ def _with_untouched_elements(
                 yield InlineMark(opened.start, mark.end, MarkKind.PLACEHOLDER)
                 opened = None
     if opened is not None:
-        yield InlineMark(opened.start, end, MarkKind.PLACEHOLDER)
+        yield InlineMark(opened.start, end, MarkKind.BREAK)
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:

@@ -144,7 +144,7 @@ class _Reader:
             spelled.append((text, raw))
         tagged = TaggedText.of(joined(pieces))
         if is_translatable(tagged.plain):
-            first = spelled[0][1] if isinstance(tagged.pieces[0], str) else ""
+            first = content.split("\n", 1)[0] if isinstance(tagged.pieces[0], str) else ""
             writer = BlockWriter(
                 tagged,
                 tuple(text_breaks),

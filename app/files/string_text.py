@@ -42,6 +42,10 @@ _BOUNDARY = "<br>"
 _ESCAPED = re.compile(r"&(?:amp|gt|lt(?!;[A-Za-z/!?]));")
 # A conversion of printf that chooses its argument by name or number.
 _CHOSEN = re.compile(r"%(?:\(|\d+\$)")
+# Whatever a program may read as a conversion, also with a letter directly after it, as in `%.2fs`.
+_POSSIBLE = re.compile(
+    r"%(?:[-+#0']|(?<!\d%) )*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[Lqzjt])?(?:[diouxXeEfFgGaAcsp]|<PRI)"
+)
 # A conversion takes up to three arguments, and a number of three digits would not be a placeholder.
 _MAX_CONVERSIONS = 33
 
@@ -51,7 +55,7 @@ class StringText:
     """A string and its unit.
 
     value: the string, without the escapes of JSON or PO. conversions: those of printf that take the next argument, each
-    with its numbered form; empty if there are fewer than two, or if any could not be numbered.
+    with its numbered form; empty if there are fewer than two, or if any cannot be numbered or is no placeholder.
     """
 
     value: str
@@ -131,6 +135,8 @@ def _conversions(value: str, *, is_html: bool) -> Iterator[tuple[Span, str]]:
         return
     if is_html and any("<" in span.of(value) for span in spans):
         return  # HTML reads `<PRIu64>` as a tag
+    if len(_POSSIBLE.findall(value.replace("%%", ""))) != len(spans):
+        return  # numbered and unnumbered conversions must not be in one string
     numbers = count(1)
     for span in spans:
         # Each `*` takes an argument before that of the conversion.

@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\s*\d+\s*")
 # The first line of a block of WebVTT that is no cue.
 _NO_CUE = re.compile(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)")
 # A dash at the start of a line, which says that the speaker changes. Before a digit, it may be a minus sign.
-_DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
+_DIALOGUE = re.compile(r"^[^\S\n]*+[-–—]", re.MULTILINE)
 _DASH = re.compile(r"^[^\S\n]*[-–—]++(?!\d)[^\S\n]*", re.MULTILINE)
 
 
@@ -154,7 +154,8 @@ def _cue(text: str, lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
     if is_dialogue:
         tagged = TaggedText.of(list(_with_dashes(tagged.pieces)))
     unit = tagged.unit(is_wrapped=len(lines) > 1 and not is_dialogue)
-    return [Slot(lines[0].start, lines[-1].stop, unit, _CueWriter(tagged, endings, is_escaped))]
+    writer = _CueWriter(tagged, endings, is_escaped, is_dialogue)
+    return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
 
 
 def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
@@ -204,11 +205,15 @@ def _with_dashes(pieces: Iterable[Piece[str]]) -> Iterator[Piece[str]]:
 
 @dataclass(frozen=True)
 class _CueWriter:
-    """Writes a cue. endings: what separates its lines. is_escaped: as for `_cue`."""
+    """Writes a cue. endings: what separates its lines. is_escaped: as for `_cue`.
+
+    is_dialogue: whether a line begins with a dash, so that its words stay in their lines.
+    """
 
     tagged: TaggedText[str]
     endings: tuple[str, ...]
     is_escaped: bool
+    is_dialogue: bool
 
     def __call__(self, translation: str) -> str:
         """The cue's text with a translation."""
@@ -218,8 +223,8 @@ class _CueWriter:
         ]
         lines = [line for line in "".join(parts).splitlines() if line.strip()]
         wanted = len(self.endings) + 1
-        if len(lines) < wanted:
-            lines = balanced(" ".join(lines), wanted)
+        if len(lines) < wanted and not self.is_dialogue:
+            lines = [line for line in balanced(" ".join(lines), wanted) if line.strip()]
         # Further lines have the line ending of the cue's last line but one. A cue of one line stays on one line.
         endings = [*self.endings, *[self.endings[-1] if self.endings else " "] * len(lines)]
         endings = [*endings[: len(lines) - 1], ""]

@@ -155,8 +155,10 @@ class Writer:
             shown = [spellings.get(character, character) for character in shown]
         if block.spaced:
             shown = [
-                "" if before in block.spaced and character == " " else spelling
-                for before, character, spelling in zip(("", *text[:-1]), text, shown, strict=True)
+                "" if character == " " and _is_helping_space(block, before, following) else spelling
+                for before, character, following, spelling in zip(
+                    ("", *text), text, (*text[1:], ""), shown, strict=False
+                )
             ]
         return _with_unread(block, segment, shown) if is_copy else shown
 
@@ -170,6 +172,13 @@ class Writer:
                         spellings[character] = raw
             self._spelling_cache[segment.block] = spellings
         return self._spelling_cache[segment.block]
+
+
+def _is_helping_space(block: Block, before: str, following: str) -> bool:
+    """Whether a space between these characters of a translation is one that only the model reads (`Block.spaced`)."""
+    if before not in block.spaced:
+        return False
+    return following.isalnum() or following == block.text[block.text.index(before) + 2]
 
 
 def _rendered_offsets(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -79,15 +79,26 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
     partners: dict[int, int] = {}
     opened: list[int] = []
     by_name: dict[str, int] = {}
+    num_elements = 0  # elements of the document that are open
+    depths: dict[
+        str, int
+    ] = {}  # `num_elements` at the start of each pair of protected spans, whose name is a number
     for index, tag in enumerate(tags):
         if tag.kind is TagKind.OPEN:
             opened.append(index)
+            if tag.name.isdecimal():
+                depths[tag.name] = num_elements
+            else:
+                num_elements += 1
             by_name[tag.name] = by_name.get(tag.name, 0) + 1
         elif tag.kind is TagKind.CLOSE and by_name.get(tag.name):
+            if depths.get(tag.name, num_elements) != num_elements:
+                continue  # between two protected spans, every element is whole
             start = -1
             while start < 0 or tags[start].name != tag.name:
                 start = opened.pop()
                 by_name[tags[start].name] -= 1
+                num_elements -= not tags[start].name.isdecimal()
             partners[start] = index
     return partners
 
@@ -157,6 +168,8 @@ class _Placer:
         self.num_closing = len(self.aligned.words) - _first_closing(target, self.aligned.words)
         self.placed: list[Tag] = []
         self.is_sure = True
+        # The index in `placed` of a tag that got the space which the document has after a later tag.
+        self.with_later_space: int | None = None
 
     def fill(self, items: Sequence[_Element | Tag], first: int, last: int) -> None:
         """Place the items of an element among the target words first..last-1.
@@ -280,6 +293,8 @@ class _Placer:
             else:
                 after = (tag.spaces or space) * needs_space_after(self._after(tag), self.target, position)
             self._append(tag, position, before, after)
+            if after and not tag.spaces:
+                self.with_later_space = len(self.placed) - 1
 
     def _write(self, tag: Tag, gap: int) -> None:
         """Write a tag into a gap, next to the word that it touched in the source."""
@@ -288,6 +303,11 @@ class _Placer:
         self._append(tag, position, "", tag.spaces * is_apart)
 
     def _append(self, tag: Tag, position: int, before: str, after: str) -> None:
+        if tag.spaces and self.with_later_space is not None:
+            earlier = self.placed[self.with_later_space]
+            if earlier.position == position:
+                self.placed[self.with_later_space] = replace(earlier, markup=earlier.markup[:-1])
+            self.with_later_space = None
         self.placed.append(Tag(position, before + tag.markup + after, tag.kind, tag.name))
 
     def _before(self, tag: Tag) -> str:

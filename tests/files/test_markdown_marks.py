@@ -90,3 +90,23 @@ def test_a_tag_with_a_long_name_is_read_in_linear_time() -> None:
     started = time.process_time()
     read_file(data, FileFormat.MARKDOWN)
     assert time.process_time() - started < LIMIT_S
+
+
+def test_an_element_that_is_not_closed_stays_at_the_end() -> None:
+    """No word gets into it, because it is not translated."""
+    file = read_file(b"Type <kbd> to insert\n", FileFormat.MARKDOWN)
+    assert [unit.text for unit in file.units] == ['Type <br id="1"/>']
+
+
+@pytest.mark.parametrize("text", ["alpha\\\n:::tip\nbravo\n", "alpha  \n$$\nbravo\n"])
+def test_a_line_that_is_only_a_mark_may_follow_a_hard_break(text: str) -> None:
+    file = read_file(text.encode(), FileFormat.MARKDOWN)
+    assert [unit.text for unit in file.units] == ['alpha<br id="1"/><br id="2"/>bravo']
+    assert file.write([file.units[0].text]) == text.encode()
+
+
+@pytest.mark.parametrize("start", ["-", "1.", "#"])
+def test_a_marker_that_gets_a_space_is_escaped(start: str) -> None:
+    file = read_file(f"{start}**Bravo** house\n".encode(), FileFormat.MARKDOWN)
+    written = file.write([f'{start} <g id="1">Bravo</g> Haus']).decode()
+    assert MarkdownIt().render(written) == f"<p>{start} <strong>Bravo</strong> Haus</p>\n"

@@ -61,7 +61,7 @@ def placeholder(index: int) -> str:
             "By <b class='x notranslate'>Brand</b>, <b>word</b>",
             [f'By {placeholder(1)}, <g id="3">word</g>'],
         ),
-        ("By <code>make all", [f"By {placeholder(1)}"]),
+        ("By <code>make all", ['By <br id="1"/>']),
         (
             "By ``a ` b`` and <ab:c> or <c@d.e>.",
             [f"By {placeholder(1)} and {placeholder(3)} or {placeholder(5)}."],

@@ -166,3 +166,8 @@ def test_flags_are_those_of_the_next_message(before: str) -> None:
     data = f'{before}msgid "from %s in %d days"\nmsgstr ""\n'
     written = read_file(data.encode(), FileFormat.PO).write(["Tage %2$d seit %1$s"]).decode()
     assert written == f'{before}msgid "from %s in %d days"\nmsgstr "Tage %2$d seit %1$s"\n'
+
+
+@pytest.mark.parametrize("value", ["Copied %s to %s in %.2fs", "%s: %.2fs of %d files"])
+def test_no_argument_is_numbered_beside_one_that_is_no_placeholder(value: str) -> None:
+    assert StringText.of(value).unit.text == value

@@ -167,3 +167,9 @@ def test_readings_move_with_their_bases() -> None:
     translation = '<g id="5">Katze<x id="7"/></g> und <g id="0">Hund<x id="2"/></g>'
     written = read_file(data.encode(), FileFormat.VTT).write([translation]).decode()
     assert written == vtt("@\n<ruby>Katze<rt>b</rt></ruby> und <ruby>Hund<rt>a</rt></ruby>\n")
+
+
+def test_a_cue_has_no_blank_line_after_it_is_broken_into_lines() -> None:
+    cue = "1\n00:00:01,000 --> 00:00:02,000\n"
+    file = read_file(f"{cue}a\nb\nc\nd\n".encode(), FileFormat.SRT)
+    assert file.write(["A  x"]).decode() == f"{cue}A\nx\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,3 +127,31 @@ def test_the_model_reads_a_space_between_a_placeholder_and_a_word(
     assert segment.source == source
     assert translate_with(text, PLAIN, reversed_words).text == translation
     assert translate_with(text, PLAIN, copied).text == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{a}Click <i>here{b} or {c}there</i> now{d}",
+        "%1$sRead <b>our rules%2$s and %3$sour terms</b> today%4$s please",
+    ],
+)
+def test_pairs_that_cross_an_element_leave_it_well_formed(text: str) -> None:
+    result = translate_with(text, ParseOptions("en", "de", TextFormat.XML), reversed_words).text
+    ElementTree.fromstring(f"<text>{result}</text>")
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("{n}items now", "@ Artikel jetzt", "{n}Artikel jetzt"),
+        ("{n}items (new)", "@ (neue) Artikel", "{n} (neue) Artikel"),
+        ("{n}items now", "", ""),
+    ],
+)
+def test_the_space_that_only_the_model_reads_is_dropped_before_a_word(
+    text: str, target: str, expected: str
+) -> None:
+    parsed = parse_text(text, PLAIN)
+    (segment,) = parsed.segments(lambda _source: True)
+    assert parsed.preview(segment, target.replace("@", PLACEHOLDER)) == expected

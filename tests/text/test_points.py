@@ -7,6 +7,7 @@ import pytest
 from app.text.parsed_text import ParseOptions, Splitting, TextFormat, parse_text
 from app.text.segments import SegmentTranslation
 from app.text.xml_reader import XmlRules
+from benchmarks.roundtrip_models import copied
 from tests.text.fake_models import translate_with
 from tests.text.markup_samples import aligned
 
@@ -130,3 +131,15 @@ def test_an_element_does_not_get_the_closing_mark_of_its_sentence(
     markup: str, target: str, pairs: list[tuple[int, int]], expected: str
 ) -> None:
     assert rendered(markup, XML._replace(splitting=Splitting.LINES), target, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<a href='x'>Home <img src='y'></a> and more",
+        "Call <b>us <i class='icon'></i></b> today.",
+        "bread <x/><b><x/> old </b>",
+    ],
+)
+def test_an_element_that_ends_with_a_point_gets_no_space_before_its_end(markup: str) -> None:
+    assert translate_with(markup, HTML, copied).text == markup
