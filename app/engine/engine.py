@@ -170,9 +170,9 @@ class Engine:
         submission, requests of a caller take turns, and callers take turns.
         on_tokens: called on the event loop with new tokens before the future is done, if the beam size is 1.
 
-        The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows after the
-        worker's current call of the runner. Raises NotReady, and InvalidRequest when the sentence does not fit the
-        model.
+        The future fails with DeadlineExceeded, EngineFailure, NotReady or an exception of `on_tokens`. Cancelling it
+        frees its rows after the worker's current call of the runner. Raises NotReady, and InvalidRequest when the
+        sentence does not fit the model.
         """
         self._check_accepting()
         assert self._loop is not None
@@ -266,7 +266,10 @@ class Engine:
         for delta in report.deltas:
             pending = self._pending.get(delta.sequence)
             if pending is not None and pending.tokens is not None and not pending.future.done():
-                pending.tokens.add(delta.position, delta.ids)
+                try:
+                    pending.tokens.add(delta.position, delta.ids)
+                except Exception as error:  # noqa: BLE001 - the report also has answers of other requests
+                    pending.future.set_exception(error)
         for sequence in report.ended:
             pending = self._pending.get(sequence)
             if pending is None or pending.future.done():

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.engine.messages import Submit
+from app.engine.messages import Cancel, Report, Submit
+from app.engine.token_deltas import TokenDelta
 from app.errors import DeadlineExceeded
 from tests.engine.fake_runner import LIMITS
-from tests.engine.test_worker_deaths import Scenario, run
+from tests.engine.test_worker_deaths import RESULT, Scenario, run
 
 
 def test_a_sentence_past_its_deadline_reaches_no_worker() -> None:
@@ -37,6 +38,30 @@ def test_tokens_and_an_answer_after_a_cancellation_are_dropped() -> None:
         worker.answer(worker.sequences[0])
         assert received == []
         assert future.cancelled()
+        await found.engine.close(0.0)
+
+    run(scenario)
+
+
+def test_a_callback_that_raises_fails_its_own_sentence_only() -> None:
+    """The same report has the answer of another request."""
+
+    def raise_error(_position: int, _ids: tuple[int, ...]) -> None:
+        raise LookupError("no such word")
+
+    async def scenario() -> None:
+        found = Scenario(1)
+        (worker,) = found.workers
+        answered, failed = found.submit(), found.submit(on_tokens=raise_error)
+        worker.sequences[0].outcome = RESULT
+        found.engine.on_report(
+            0, Report([worker.sequences[0]], [], [TokenDelta(worker.sequences[1], 0, (5,))])
+        )
+        assert await answered is RESULT
+        with pytest.raises(LookupError):
+            await failed
+        await asyncio.sleep(0)  # the future's callbacks run
+        assert isinstance(worker.sent[-1], Cancel)
         await found.engine.close(0.0)
 
     run(scenario)
