@@ -227,7 +227,7 @@ class ParsedText:
     def enclosing_spans(self, segment: SourceSegment) -> list[str]:
         """Return the protected spans that are tags of a segment or around it, in order."""
         tags, span = self._blocks[segment.block].tags, segment.span
-        return [tag.markup for tag in tags if tag.name.isdecimal() and span.start <= tag.position <= span.end]
+        return [tag.markup for tag in tags if tag.is_span and span.start <= tag.position <= span.end]
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """Return the terms in the segment's `source` that the model's translation does not contain."""

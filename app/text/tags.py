@@ -62,6 +62,11 @@ class Tag:
     spaces: str = ""
     is_before_spaces: bool = False
 
+    @property
+    def is_span(self) -> bool:
+        """Whether the tag is a protected span that encloses words. Its name is a number, which no element has."""
+        return self.name.isdecimal()
+
 
 class Placement(NamedTuple):
     """Tags with their positions in the target text, in the order in which they are written.
@@ -80,13 +85,12 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
     opened: list[int] = []
     by_name: dict[str, int] = {}
     num_elements = 0  # elements of the document that are open
-    depths: dict[
-        str, int
-    ] = {}  # `num_elements` at the start of each pair of protected spans, whose name is a number
+    # `num_elements` at the start of each pair of protected spans.
+    depths: dict[str, int] = {}
     for index, tag in enumerate(tags):
         if tag.kind is TagKind.OPEN:
             opened.append(index)
-            if tag.name.isdecimal():
+            if tag.is_span:
                 depths[tag.name] = num_elements
             else:
                 num_elements += 1
@@ -98,7 +102,7 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
             while start < 0 or tags[start].name != tag.name:
                 start = opened.pop()
                 by_name[tags[start].name] -= 1
-                num_elements -= not tags[start].name.isdecimal()
+                num_elements -= not tags[start].is_span
             partners[start] = index
     return partners
 
