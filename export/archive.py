@@ -29,7 +29,7 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Path:
-    """Unpack into `folder`, and return it, or the only folder in it.
+    """Unpack into `folder`. Return the only entry of `folder` if that is a folder, else `folder`.
 
     Files that macOS adds are left out. Raises ArchiveError. Limits and names are checked before a file is written. A
     damaged archive may leave files.

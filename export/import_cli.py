@@ -283,7 +283,9 @@ def _pairs_of_many(args: argparse.Namespace, tokens: Mapping[str, str]) -> dict[
 
     targets = [language for language, _ in args.target]
     if args.reverse_tag is not None or any(tag is not None for _, tag in args.target):
-        raise ValueError("the model's languages have no tags: name the languages alone")
+        raise ValueError(
+            "the model's languages have no tags: name a target as --target de, and leave out --reverse-tag"
+        )
     if (args.source is None) != (not targets) or (targets and args.languages is not None):
         raise ValueError(
             "name --source and --target together, or --languages, or none of them for all languages"

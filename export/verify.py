@@ -46,7 +46,7 @@ from export.verify_scores import Scorer, read_test_sets, skipped_scores
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
 from model.config import BOS_ID
-from model.search import Penalty, Started, beam_search, greedy_search
+from model.search import ModelWithStart, Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
 # The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs. The whole
@@ -265,7 +265,7 @@ class _Verification:
         formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
         for golden in self._golden_sources:
             start = (BOS_ID,) if golden.start_id is None else (BOS_ID, golden.start_id)
-            model, limit = Started(self._model, start), self._max_target_length(golden)
+            model, limit = ModelWithStart(self._model, start), self._max_target_length(golden)
             if beam_size == 1:
                 best = greedy_search(
                     model, golden.ids, max_target_length=limit, alpha=decoding.alpha, formula=formula

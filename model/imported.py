@@ -69,13 +69,15 @@ class ImportedShortlist:
 class ImportedModel:
     """An imported model.
 
-    state: state dict of `Transformer(config)`. source_spm, target_spm: SentencePiece models. tags: subwords that name
-    a target language, such as >>deu<<. num_left_out: how many used pieces of the SentencePiece models have no row in
-    the model, added up over both. beam_size, length_penalty: the defaults of the model, or of its format. Scores are
-    divided by length^length_penalty. ends_source: whether sources end with the end token. languages: source and target,
-    if the files name them. language_tokens: for a model that translates between any two languages, the subword of each
-    language. Sources and targets begin with it. tag_follows_source: whether this subword follows a source's end token
-    instead. shortlist: None if the model has none. notes: for the user, about options of the search that are left out.
+    state: state dict of `Transformer(config)`. source_spm, target_spm: SentencePiece models.
+    tags: subwords that name a target language, such as >>deu<<.
+    num_left_out: how many used pieces of the SentencePiece models have no row in the model, added up over both.
+    beam_size, length_penalty: the defaults of the model, or of its format. Scores are divided by length^length_penalty.
+    ends_source: whether sources end with the end token. languages: source and target, if the files name them.
+    language_tokens: for a model that translates between any two languages, the subword of each language. Sources and
+        targets begin with it.
+    tag_follows_source: whether a source's language token follows its end token instead.
+    shortlist: None if the model has none. notes: for the user, about options of the search that are left out.
     """
 
     config: ModelConfig

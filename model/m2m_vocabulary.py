@@ -70,7 +70,8 @@ class Vocabulary:
 def read_vocabulary(folder: Path, facts: Mapping[str, Any]) -> tuple[Vocabulary | None, list[str]]:
     """Return the vocabulary, or None and the problems. facts: config.json, or {} for one that is missing or damaged.
 
-    Without a vocab_size in `facts` there is no vocabulary. The returned problems do not name this one.
+    Without a vocab_size in `facts` the vocabulary is None. No returned problem names the missing vocab_size, because
+    `size_problems` of `model.huggingface_files` does.
     """
     problems = [] if (folder / SENTENCEPIECE).is_file() else [f"{SENTENCEPIECE} is missing"]
     settings: dict[str, Any] = {}

@@ -70,10 +70,10 @@ POST_NORM, PRE_NORM = "marian", "pegasus"
 class Files:
     """The content of a folder, as Hugging Face has it.
 
-    facts: config.json. search: beam size and length penalty. vocabularies: of sources and of targets; the same object
-    if the model has only one. sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids
-    of the vocabularies. is_own: whether the files are Marian's own. generation: generation_config.json, or empty.
-    notes: as in `ImportedModel`.
+    facts: config.json. generation: generation_config.json, or empty. search: beam size and length penalty.
+    vocabularies: of sources and of targets; the same object if the model has only one.
+    sentencepieces: the SentencePiece models of sources and of targets. shortlist: by the ids of the vocabularies.
+    is_own: whether the files are Marian's own. notes: as in `ImportedModel`.
     """
 
     facts: Mapping[str, Any]

@@ -25,8 +25,8 @@ QUANTISED_TYPES = {INTGEMM8: "<i1", INTGEMM16: "<i2"}
 MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME = 100_000, 8, 1_000
 # Embeddings are quantised, but not transposed.
 EMBEDDING = "Wemb"
-# Arrays whose names end so are fixed scales of activations. They are left out, because the runtime computes a scale for
-# each row of activations.
+# Arrays whose names end with this suffix are fixed scales of activations. They are left out, because the runtime
+# computes a scale for each row of activations.
 ACTIVATION_SCALE = "_QuantMultA"
 
 

@@ -61,11 +61,11 @@ ONE_MAPPING = [
 class MarianFiles:
     """The content of a folder.
 
-    facts: fields as in Hugging Face's config.json. search: beam size and length penalty. vocabularies: of sources and
-    of targets, one object if they are the same. The padding is a new last piece with a row of zeros, because Marian's
-    decoder starts with zeros. weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of
-    sources and of targets. shortlist: by the ids of the vocabularies; None if there is none. notes: as in
-    `ImportedModel`.
+    facts: fields as in Hugging Face's config.json. search: beam size and length penalty.
+    vocabularies: of sources and of targets, one object if they are the same. The padding is a new last piece with a row
+        of zeros, because Marian's decoder starts with zeros.
+    weights: by the names of Hugging Face. sentencepieces: the SentencePiece models of sources and of targets.
+    shortlist: by the ids of the vocabularies; None if there is none. notes: as in `ImportedModel`.
     """
 
     facts: dict[str, Any]

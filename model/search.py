@@ -21,7 +21,7 @@ from model.transformer import Transformer
 Penalty = Literal["wu", "power"]
 
 
-class Started(NamedTuple):
+class ModelWithStart(NamedTuple):
     """A model, and the start tokens before each translation. The length penalty counts all but the first of them."""
 
     model: Transformer
@@ -41,8 +41,8 @@ class Hypothesis:
     is_complete: bool
 
 
-def _started(model: Transformer | Started) -> Started:
-    return model if isinstance(model, Started) else Started(model, (BOS_ID,))
+def _with_start(model: Transformer | ModelWithStart) -> ModelWithStart:
+    return model if isinstance(model, ModelWithStart) else ModelWithStart(model, (BOS_ID,))
 
 
 def length_penalty(length: int, alpha: float, formula: Penalty) -> float:
@@ -93,7 +93,7 @@ def search_log_probabilities(
 
 
 def beam_search(
-    model: Transformer | Started,
+    model: Transformer | ModelWithStart,
     source: Sequence[int],
     *,
     beam_size: int = 4,
@@ -109,7 +109,7 @@ def beam_search(
     beam_size hypotheses are complete, or at max_target_length (at least 1) subwords. At that length, the live
     hypotheses that do not end are scored without an end token.
     """
-    model, start = _started(model)
+    model, start = _with_start(model)
     memory, num_counted_start = _memory_of(model, source), len(start) - 1
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Hypothesis] = []
@@ -145,7 +145,7 @@ def beam_search(
 
 
 def greedy_search(
-    model: Transformer | Started,
+    model: Transformer | ModelWithStart,
     source: Sequence[int],
     *,
     max_target_length: int = 256,
@@ -156,7 +156,7 @@ def greedy_search(
 
     The search ends at the end token, or at max_target_length subwords.
     """
-    model, start = _started(model)
+    model, start = _with_start(model)
     memory, num_counted_start = _memory_of(model, source), len(start) - 1
     ids: list[int] = []
     total = 0.0

@@ -13,7 +13,7 @@ class SeenHashes:
     """Hashes in sorted runs, merged as in a log-structured merge tree (O'Neil et al. 1996).
 
     Each run is at least twice as long as the next one, so that a lookup searches a logarithmic number of runs.
-    Among m different texts, some two share a hash with a probability of about m^2 / 2^65. For two million texts this is
+    The probability that two of m different texts have the same hash is about m^2 / 2^65. For two million texts this is
     one in ten million.
     """
 

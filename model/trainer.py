@@ -124,9 +124,10 @@ class Trainer:
                     self.window = Window()
                     is_ended = self._is_ended()
                 is_last = is_ended or is_interrupted
-                # At the start, only an evaluation changes the checkpoint that was resumed.
                 is_saving = is_last or is_multiple(self.step, self.options.save_every)
-                if is_evaluated if is_start else is_saving:
+                if is_start:  # before this run's first update, only an evaluation gives something new to save
+                    is_saving = is_evaluated
+                if is_saving:
                     self.save()
                 if is_last:
                     return

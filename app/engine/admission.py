@@ -73,8 +73,7 @@ class Admission:
     def accept(self, reservation: Reservation) -> None:
         """Count a reservation's work as accepted.
 
-        Raises Overloaded when the work would exceed its caller's share of the bounds, and as `check_deadline`. An
-        engine without work accepts any request.
+        Raises Overloaded as `check_bounds` and `check_deadline` do. An engine without work accepts any request.
         """
         if self.num_sentences > 0:
             self.check_bounds(reservation)
@@ -126,7 +125,7 @@ class Admission:
         return self._time_in_turns_s(caller, self.speed.row_steps(self._totals.get(caller, Cost()))) or 0.0
 
     def check_bounds(self, reservation: Reservation) -> None:
-        """Raise Overloaded when a reservation's work would exceed its caller's share of the bounds.
+        """Raise Overloaded when a reservation's work would exceed the bounds, as the module's docstring defines them.
 
         The totals must not include the reservation's work.
         """

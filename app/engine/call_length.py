@@ -14,10 +14,10 @@ from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition, WakeFlag
 # this many seconds, and at least one step. Smaller: calls become so short that the work between them costs speed.
 # Larger: new sequences wait longer for their admission, and ended ones for their answer.
 MIN_CALL_S = 0.003
-# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. From the step
-# in which the first sequence ends, a call takes at most as many steps as a short call. If no row is free or sequences
-# wait, the whole call is short. If a short call took only MIN_CALL_S, the work between calls of many rows would take a
-# tenth of the time instead of a thirtieth.
+# A short call takes MIN_CALL_S, or up to FEW_STEPS steps within MAX_FEW_S seconds, whichever is longer. If no row is
+# free or sequences wait, the whole call is short. Any other call takes at most the steps of a short call, counted from
+# the step in which its first sequence ends. If a short call took only MIN_CALL_S, the work between calls of many rows
+# would take a tenth of the time instead of a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
 # The maximum length of a call, in seconds. Cancelled and expired sequences stop it early too. Larger: reports come
 # later.

@@ -51,7 +51,7 @@ class DecodingBatch:
         self._on_host: list[Sequence] = []
         self._paused: dict[Sequence, None] = {}
         self._num_paused = 0
-        self._returns_one_step = True  # whether the last forward's output has the shape of one step's
+        self._returns_one_step = True  # whether the last forward's output is shaped as a single step's output
 
     def encode(self, sequences: list[Sequence], stats: StepStats) -> Iterator[tuple[Sequence, EngineFailure]]:
         """Encode new sequences together, or one by one if that fails. Each must hold its first row.

@@ -141,8 +141,9 @@ class Engine:
         estimates, and `Reservation.resize` replaces them later. options: those of all sentences; None: one row each.
         deadline: seconds of time.monotonic. Raises NotReady.
 
-        Entering the context and `resize` raise Overloaded if the accepted work would exceed the caller's share of the
-        limits, or if the answer is expected after the deadline. An engine without other work accepts every request.
+        Entering the context and `resize` raise Overloaded if the accepted work would exceed the bounds of
+        `app.engine.admission`, or if the answer is expected after the deadline. An engine without other work accepts
+        every request.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)
@@ -298,7 +299,7 @@ class Engine:
         Returns the numbers of sentences sent again and failed.
         """
         self._update_speed()
-        num_again = num_failed = 0
+        num_resent = num_failed = 0
         for sequence, pending in self._pending.items():
             if pending.worker is not worker:
                 continue
@@ -316,11 +317,11 @@ class Engine:
                     EngineFailure(f"{MAX_DEATHS} workers died while they held this sentence")
                 )
             else:
-                num_again += 1
+                num_resent += 1
                 if pending.tokens is not None:
                     pending.tokens.restart()
                 self._place(sequence, pending)
-        return num_again, num_failed
+        return num_resent, num_failed
 
     def on_end(self, *, has_died: bool) -> None:
         """Take no more work, and fail all that is pending."""

@@ -69,7 +69,7 @@ class Sequence:
         advanced and `rows` are in no order.
     length: the number of columns in the self-attention cache of each of its rows. For a plain greedy search,
         `GreedyRows` has this number, and `length` is set only when rows are moved.
-    ancestry: a tuple for the step that spread its beam and for each later step: the parent of each hypothesis.
+    ancestry: one tuple for each step, from the step that spread its beam on. A tuple has the parent of each hypothesis.
     num_steps: decoder steps so far; those of a plain greedy search are added at its end.
     admitted_at: when it first got rows, in seconds. encode_time_s: seconds of the encoder's runs that it was in.
     has_looped: whether the loop guard ended its first attempt.

@@ -52,7 +52,8 @@ class WorkerRestarts:
     """How an engine replaces dead workers. budget: limits the starts.
 
     start: returns the future of a loaded worker in place of a dead one. The future may be cancelled. It fails with
-        BundleError or SettingsError if no later start can succeed, and with OSError or WorkerEnded if one may.
+        BundleError or SettingsError if no later start can succeed. It fails with OSError or WorkerEnded if a later
+        start may succeed.
     on_restart: called with the number of the dead worker in the statistics, before each start.
     """
 

@@ -73,24 +73,24 @@ class SentTokens:
     def __init__(self, on_tokens: OnTokens) -> None:
         self._on_tokens = on_tokens
         self._sent: list[int] = []
-        # The tokens since the restart. None before a restart, and None again once they differ from those sent, or are
-        # more than those.
-        self._again: list[int] | None = None
+        # The tokens that the other worker has found since the restart. None before a restart. Set to None again once
+        # these tokens differ from those sent, or are more than those.
+        self._repeated: list[int] | None = None
 
     def restart(self) -> None:
         """Expect the tokens again, from the first on, because another worker decodes the sequence."""
-        self._again = []
+        self._repeated = []
 
     def add(self, position: int, ids: tuple[int, ...]) -> None:
         """Pass on what is new in a `TokenDelta`."""
-        if self._again is not None:
-            again = self._again
-            again[position:] = ids
-            if again == self._sent[: len(again)]:
+        if self._repeated is not None:
+            repeated = self._repeated
+            repeated[position:] = ids
+            if repeated == self._sent[: len(repeated)]:
                 return
             num_same = len(self._sent)
-            position = num_same if again[:num_same] == self._sent else 0
-            ids = tuple(again[position:])
-            self._again = None
+            position = num_same if repeated[:num_same] == self._sent else 0
+            ids = tuple(repeated[position:])
+            self._repeated = None
         self._sent[position:] = ids
         self._on_tokens(position, ids)

@@ -136,8 +136,8 @@ class WorkerPool:
             del self._workers[number]
             self.placement.remove_worker(worker)
             worker.close()
-            num_again, num_failed = self._owner.on_lost(worker, worker_exit.step_started_at)
-            fields |= {"decoded_again": num_again, "failed": num_failed}
+            num_resent, num_failed = self._owner.on_lost(worker, worker_exit.step_started_at)
+            fields |= {"decoded_again": num_resent, "failed": num_failed}
             return log_event(logger, logging.ERROR, "engine_process_died", fields=fields)
         if worker_exit.process_exit:
             log_event(logger, logging.CRITICAL, "engine_process_died", fields=fields)

@@ -1,4 +1,4 @@
-"""The runner limits of a bundle's model. `app.runtime.interface` does not depend on bundles."""
+"""The runner limits of a bundle's model, in a module of their own so that `app.runtime.interface` imports no bundle."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def attention_library(variant: Variant, kernels: Kernels | None) -> Path | None:
     problem = ""
     if variant.gpu_decoder is None:
         problem = (
-            "the bundle has no graph for it, because the width of its heads is above 128 or not a multiple of 8, or "
-            "because an older version exported it (then export it again)"
+            "the bundle has no graph for it, because the model's heads are wider than 128 or their width is not a "
+            "multiple of 8, or because an older version exported the bundle (then export it again)"
         )
     elif native.library_path() is None:
         problem = "the native operators are not built, or this processor cannot run them"

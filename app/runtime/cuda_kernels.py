@@ -83,7 +83,7 @@ _LOADING = threading.Lock()
 
 @cache
 def _module(architecture: str) -> Module:
-    """The module of this process and GPU 0, never unloaded: all models share it. Called with _LOADING."""
+    """The module of this process and GPU 0, never unloaded: all models share it. The caller holds _LOADING."""
     return Module(ctypes.CDLL(DRIVER), architecture)
 
 
@@ -117,7 +117,9 @@ def load_kernels(cuda: Cuda) -> Kernels | None:
         return Kernels(cuda)
     except (OSError, AttributeError, EngineFailure) as error:
         logger.warning(
-            "cache rows are copied one by one and each step is a call of its own, which is slower: %s", error
+            "the project's CUDA kernels cannot be used, so cache rows are copied one by one and each step is a call "
+            "of its own, which is slower: %s",
+            error,
         )
         return None
 

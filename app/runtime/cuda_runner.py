@@ -231,7 +231,8 @@ class CudaRunner:
             self._cross_pool.write(binding.get_outputs()[0], targets, batch.lengths)
             self._last_source_positions[targets] = batch.lengths - 1
         if rows and self._limits.prefill_id is not None:
-            # All rows, because a row of padding would write column 0, the prefilled one, of a running sequence.
+            # The step has all rows, because a row of padding would overwrite column 0 of a running sequence, which is
+            # the prefilled one.
             self._run(prefill_step(rows, self._limits.num_rows, self._limits))
 
     def _bind_sources(self, batch: SourceBatch, *, takes_lengths: bool) -> Any:

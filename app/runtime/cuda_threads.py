@@ -2,14 +2,15 @@
 
 CUDA restricts all threads during a capture, by two rules:
 
-- A thread makes no potentially unsafe call, such as cudaMalloc, while another thread has a capture of the mode Global.
-  ONNX Runtime's captures have this mode. Such a call fails with error 900 (cudaErrorStreamCaptureUnsupported), and the
-  capture becomes invalid. The rule holds for threads whose own mode is Global, the default. It does not hold for
-  threads of the mode ThreadLocal (cudaThreadExchangeStreamCaptureMode in the CUDA Runtime API's manual). So each thread
-  that calls CUDA takes this mode first: `ignore_other_captures`.
-- No thread of any mode waits for the whole device during a capture (CUDA Programming Guide, "Prohibited and Unhandled
-  Operations"). ONNX Runtime waits for the device when it makes a session. cuBLAS and cuDNN do so when a session is
-  freed (cublasDestroy, cudnnDestroy). So these and captures exclude each other: `WHOLE_DEVICE`.
+- A thread must not make a potentially unsafe call, such as cudaMalloc, while another thread has a capture of the mode
+  Global. ONNX Runtime's captures have this mode. Such a call fails with error 900 (cudaErrorStreamCaptureUnsupported),
+  and the capture becomes invalid. The rule holds for threads whose own mode is Global, the default. It does not hold
+  for threads of the mode ThreadLocal (cudaThreadExchangeStreamCaptureMode in the CUDA Runtime API's manual). So each
+  thread that calls CUDA takes the mode ThreadLocal first: `ignore_other_captures`.
+- No thread of any mode may wait for the whole device during a capture (CUDA Programming Guide, "Prohibited and
+  Unhandled Operations"). ONNX Runtime waits for the device when it makes a session. cuBLAS and cuDNN do so when a
+  session is freed (cublasDestroy, cudnnDestroy). So the lock `WHOLE_DEVICE` is held while a session is made or freed,
+  and during a capture.
 
 ONNX Runtime's own threads make no calls of CUDA: the sessions have none (`num_threads=1`).
 """

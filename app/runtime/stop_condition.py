@@ -14,7 +14,7 @@ NO_LIMIT = 1 << 30
 class WakeFlag:
     """An int32 in memory that any thread or process sets to end a decoder call early.
 
-    Write the message first, then set the flag. The reader clears the flag first, then reads the messages.
+    A sender first writes its message, then sets the flag. The reader first clears the flag, then reads the messages.
     """
 
     def __init__(self, memory: mmap.mmap | bytearray | None = None, offset: int = 0) -> None:

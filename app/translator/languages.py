@@ -92,10 +92,9 @@ class Languages:
     def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
         """Return the language of a text's prose and the pair that translates it.
 
-        field: the text's name in the request. Raises UnsupportedLanguages for a text that is certainly in a language
-        that is not translated into the target. If the detector does not know one of the sources of the target,
-        no text is certainly in such a language. If the target has no source, this error is also raised for a text that
-        is probably in another language.
+        field: the text's name in the request. If the detector knows every source of the target, raises
+        UnsupportedLanguages for a text that is certainly in a language that is not translated into the target. If the
+        target has no source, also raises it for a text that is probably in another language.
         """
         sources = self._sources.get(target, [])
         detected = self.detect(prose)

@@ -37,8 +37,8 @@ class PooledModel:
         SettingsError, ServiceError, and OSError or RuntimeError of a worker process.
     translator: None while the model is not loaded. loading: the load that is under way.
     waits_for_memory: whether that load waits for memory.
-    num_users: requests that use the model or wait for it, and `ModelPool.kept` blocks that run. last_used: larger for
-        a later use.
+    num_users: requests that use the model or wait for it, and calls of `ModelPool.load` and blocks of `ModelPool.kept`
+        that run. last_used: larger for a later use.
     refused_until: seconds of time.monotonic until which requests are refused after a failed load.
     """
 

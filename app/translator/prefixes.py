@@ -17,12 +17,12 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def as_model_text(prefix: str, job: SegmentJob, encoded: Encoded) -> str:
-    """Return the prefix, in which each verbatim span of the source replaces its own contents, at most once.
+    """Return the prefix with each verbatim span of the source in place of the span's contents, at most once.
 
     The contents of a span are what the translation has in its place, without markup: a variable, a URL, a term. Two
     spans side by side would be one to the tokenizer, so a space separates them. Protected spans that are tags are left
-    out (`app.text.enclosing_spans`), because they get their place as tags. Wide spaces and hyphens become plain ones if
-    they are exactly those that the translation gets from the source (`app.text.model_input`).
+    out (`app.text.enclosing_spans`), because they get their place as tags. Wide spaces and hyphens beyond ASCII become
+    plain ones if they are exactly those that the translation gets from the source (`app.text.model_input`).
     encoded: the part's source. Raises InvalidRequest for a control character that no span has.
     """
     text = _with_spans(prefix, job, encoded)

@@ -50,8 +50,8 @@ class UnknownTokens:
             weights = np.array([hypothesis.alignment[index] for index in written])[:, columns]
         ids = list(hypothesis.ids)
         for index, span in zip(written, _best_spans(weights), strict=True):
-            # A token too many gets a symbol without a span, which the tokenizer drops. If all symbols have spans, the
-            # token gets the last symbol, and the tokenizer keeps the first of equal symbols.
+            # A token for which no span is left gets a symbol without a span, which the tokenizer drops. If all symbols
+            # have spans, this token gets the last symbol, and the tokenizer keeps the first of equal symbols.
             ids[index] = self._symbol_ids[min(num_spans, len(self._symbol_ids) - 1) if span is None else span]
         return replace(hypothesis, ids=tuple(ids))
 

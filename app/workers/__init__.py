@@ -1,6 +1,6 @@
 """Workers, which run the engine's steps in a thread of the server (`thread_worker`) or in processes (all other files).
 
-The setting TRANSDUCE_NUM_LANES is the number of workers. Both kinds implement the protocol in `app.engine.worker`.
+Both kinds implement the protocol in `app.engine.worker`.
 
 early_start: starts the fork server before the settings are read, and decides the default number of workers.
 fork_server: the server's objects for the fork server and for a worker process.

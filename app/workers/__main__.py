@@ -1,8 +1,8 @@
 """The command of the fork server, `python -m app.workers CONTROL`. CONTROL is the descriptor of a socket.
 
 The fork server first imports the modules that every worker needs, while the server imports its own. Then it waits for
-the spec of a model. It loads a model of native operators, and forks once for each worker. Other models are loaded by
-each worker. Until it gets a spec, the server can make it fork copies of itself.
+the spec of a model. Until the spec arrives, the server can make it fork copies of itself. `app.workers.fork_server`
+says what it does with the spec.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from export.parity import (
     target_scores,
 )
 from model.config import BOS_ID, EOS_ID
-from model.search import Started, beam_search, greedy_search
+from model.search import ModelWithStart, beam_search, greedy_search
 from model.transformer import Transformer
 from tests.export.tiny import (
     VOCAB_SIZE,
@@ -92,7 +92,9 @@ class Subject:
         """
         name, limit = f"beam {options.beam_size}", options.max_target_length
         if name not in self._results:
-            models = [Started(self._model, (BOS_ID, *([] if one is None else [one]))) for one in starts]
+            models = [
+                ModelWithStart(self._model, (BOS_ID, *([] if one is None else [one]))) for one in starts
+            ]
             self._results[name] = [
                 greedy_search(model, source, max_target_length=limit).ids
                 if options.beam_size == 1

@@ -197,7 +197,7 @@ def test_without_a_graph_or_a_library_the_log_says_why(
     with caplog.at_level(logging.INFO):
         assert attention_library(replace(variant, gpu_decoder=None), kernels) is None
         assert (
-            "is not used: the bundle has no graph for it, because the width of its heads is above 128"
+            "is not used: the bundle has no graph for it, because the model's heads are wider than 128"
             in caplog.text
         )
         monkeypatch.setattr(native, "library_path", lambda: None)

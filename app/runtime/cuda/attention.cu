@@ -59,8 +59,8 @@ __device__ void add_bias(int4 product, int4 bias, float* to) {
 //   width = num_heads * head_dim.
 // bias: the bias of `projected`, the same for all rows. keys, values: (rows, num_heads, capacity, head_dim).
 // last_columns: (rows,) the last column that a row attends to.
-// heads: (rows, width) the result. head_dim: a multiple of 8, at most 128. blockDim is a multiple of the threads of a
-// group, which is the least power of two that is at least head_dim / 8.
+// heads: (rows, width) the result. head_dim: a multiple of 8, at most 128. The number of threads of a group is the
+// least power of two that is at least head_dim / 8. blockDim is a multiple of this number.
 extern "C" __global__ void attend_rows(const int4* projected, const int4* bias, int4* keys, int4* values,
                                        const int* last_columns, unsigned short* heads, int head_dim, int capacity,
                                        int appends) {

@@ -28,7 +28,7 @@ std::atomic<void*> attend_rows{nullptr};
 
 // Inputs:
 // - projected (rows, width) or (rows, 3 * width): the product of the rows with W_Q, or with W_Q, W_K and W_V, without
-//   its bias. With three parts, the row's key and value are written to column last_columns of the caches first
+//   its bias. If it is 3 * width wide, each row's key and value are first written to column last_columns of the caches
 // - bias: of the product, as wide as `projected`
 // - keys, values (rows, num_heads, capacity, head_dim): the caches, written in place
 // - last_columns (rows,) int32: each row attends to the columns up to this one

@@ -129,8 +129,8 @@ inline Floats round16(Floats values) {
     return {_mm256_round_ps(values.low, NEAREST), _mm256_round_ps(values.high, NEAREST)};
 }
 inline Floats floor16(Floats values) { return {_mm256_floor_ps(values.low), _mm256_floor_ps(values.high)}; }
-// Smaller exponents are raised to this one. 2 to this power rounds to 0, and half of it is still the exponent of a
-// normal float.
+// Smaller exponents are replaced by this one. 2^-250 rounds to 0. 2^-125, by which scale_by_power16 multiplies twice,
+// is still a normal float.
 constexpr float LOWEST_EXPONENT = -250;
 // values - floor(values), rounded down, for values of at least LOWEST_EXPONENT. For a whole number the result is +0; in
 // simd_avx512.h it is -0.
