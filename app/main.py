@@ -354,10 +354,11 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if "Allow" in headers:  # Starlette names only the first route of the path
         headers["Allow"] = _allowed_methods(request)
+    message = "this server has no such route" if error.status_code == 404 else code.replace("_", " ")
     if request.state.dialect is not None:
         dialect: Dialect = request.state.dialect
-        return dialect.answer(error.status_code, code.replace("_", " "), headers)
-    body = error_body(code, code.replace("_", " "), request.state.request_id)
+        return dialect.answer(error.status_code, message, headers)
+    body = error_body(code, message, request.state.request_id)
     return plain_error(error.status_code, body, headers)
 
 

@@ -26,6 +26,7 @@ from app.stores.private_file import UnusableFile, create_private, uri_of
 from app.stores.sqlite_errors import sqlite_error_name
 from app.text.control_characters import control_character_problem
 from app.text.glossary import Glossary, Term
+from app.text.language_codes import base_language
 
 logger = logging.getLogger("app.glossaries")
 # Seconds to wait for another process's lock. If larger, a request hangs for longer. If smaller, requests fail under
@@ -106,17 +107,19 @@ class StoredGlossary:
     num_terms: int
 
 
-def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimits) -> tuple[Term, ...]:
+def parse_entries(
+    text: str, entries_format: EntriesFormat, languages: tuple[str, str], limits: GlossaryLimits
+) -> tuple[Term, ...]:
     """Return the terms of a text with one entry on each line. Blank lines are ignored.
 
-    CSV may name the languages in columns three and four, which are ignored. Raises EntriesError with all problems, up
-    to `limits.max_problems`; if there are too many terms, with this problem only.
+    languages: the codes of the source and the target. CSV may name them in columns three and four. Raises EntriesError
+    with all problems, up to `limits.max_problems`; if there are too many terms, with this problem only.
     """
     problems: list[str] = []
     terms: list[Term] = []
     first_lines: dict[str, int] = {}
     for line, columns in _rows(text, entries_format, problems):
-        problem = _problem(columns, entries_format, limits)
+        problem = _problem(columns, entries_format, languages, limits)
         if problem is None:
             term = Term(columns[0].strip(), columns[1].strip())
             first_line = first_lines.setdefault(term.source, line)
@@ -155,11 +158,17 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
         problems.append(f"line {reader.line_num}: not comma-separated values ({error})")
 
 
-def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
+def _problem(
+    columns: Sequence[str], entries_format: EntriesFormat, languages: tuple[str, str], limits: GlossaryLimits
+) -> str | None:
     """Return what is wrong with an entry; None if it is valid."""
-    allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
+    is_tsv = entries_format is EntriesFormat.TSV
+    allowed, separator = ((2,), "tabs") if is_tsv else ((2, 4), "commas")
     if len(columns) not in allowed:
-        return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
+        return f"{len(columns)} columns between {separator}, not {' or '.join(map(str, allowed))}"
+    for number, (column, language) in enumerate(zip(columns[2:], languages, strict=False), start=3):
+        if column.strip() and base_language(column.strip().replace("_", "-")) != base_language(language):
+            return f"column {number} names another language than {base_language(language)}"
     for name, value in (("term", columns[0].strip()), ("translation", columns[1].strip())):
         problem = term_problem(value, limits.max_term_length)
         if problem is not None:

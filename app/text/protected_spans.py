@@ -3,9 +3,9 @@
 Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
 tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
-the merge fields `<% x %>`, `*|NAME|*` and `%%Name%%`, URLs, e-mail addresses, the options of commands `--all` and
-`-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, and colours such as `#ff0000`. Every search takes time linear in
-the length of the text.
+the merge fields `<% x %>`, `*|NAME|*`, `%%Name%%`, `%name%` and `$NAME$`, URLs, e-mail addresses, the options of
+commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, and colours such as `#ff0000`. Every search
+takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ _SHORTCODE = re.compile(
 )
 _OPENING_SHORTCODE = re.compile(r"\[([A-Za-z][\w\-]{0,63}+)\]")
 _CLOSING_SHORTCODE = re.compile(r"\[/([A-Za-z][\w\-]{0,63}+)\]")
-# None of these contains its own beginning, so that a text with many beginnings takes linear time.
+# None of these contains its own beginning, or its name is bounded. So a text with many beginnings takes linear time.
+# `%s%` is a conversion, so the name in `%name%` has two characters or more.
 _MERGE_FIELD = re.compile(
     r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{0,63}+%%"
+    r"|(?<![\w%])%[A-Za-z_][\w.\-]{1,63}+%(?![\w%])|(?<!\$)\$[A-Za-z_][\w@]{0,63}+\$(?!\$)"
 )
 # White space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without spaces.
 _NOT_IN_URL = (
@@ -93,7 +95,7 @@ _COLOUR = re.compile(
     r"(?<![\w&#/])(?:#(?=[A-Fa-f]*[0-9])|(?<=[\"'`])#(?=[A-Fa-f]{6,8}[\"'`]))(?:[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})(?!\w)"
 )
 # Every protected span has one of these. Most texts have none and are therefore scanned only once.
-_HINT = re.compile(r"[%<{@:\[|#]|www\.|--|-[0-9a-f]{4}-", re.IGNORECASE)
+_HINT = re.compile(r"[%<{@:\[|#$]|www\.|--|-[0-9a-f]{4}-", re.IGNORECASE)
 _OPENING_BRACKET_OF = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
 _ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")

@@ -308,10 +308,11 @@ def test_a_stored_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
         ("\ufeff tree \t Baum\r\n\r\nAnn's\tAnn's", EntriesFormat.TSV),
         ("tree,Baum\n\"Ann's\",Ann's\n", EntriesFormat.CSV),
         ("tree,Baum,en,de\r\n\r\nAnn's,Ann's,en,de\r\n", EntriesFormat.CSV),
+        ("tree,Baum,EN-US, de_AT\nAnn's,Ann's,,", EntriesFormat.CSV),
     ],
 )
 def test_entries_are_read(text: str, entries_format: EntriesFormat) -> None:
-    assert parse_entries(text, entries_format, LIMITS) == TERMS
+    assert parse_entries(text, entries_format, PAIR, LIMITS) == TERMS
 
 
 @pytest.mark.parametrize(
@@ -319,15 +320,22 @@ def test_entries_are_read(text: str, entries_format: EntriesFormat) -> None:
     [
         ("", EntriesFormat.TSV, ("entries: there are none",)),
         ("\n \n", EntriesFormat.CSV, ("entries: there are none",)),
-        ("a\tb\nlonely", EntriesFormat.TSV, ("line 2: 1 columns, not 2",)),
-        ("a\tb\tc", EntriesFormat.TSV, ("line 1: 3 columns, not 2",)),
-        ("a,b,c", EntriesFormat.CSV, ("line 1: 3 columns, not 2 or 4",)),
+        ("a\tb\nlonely", EntriesFormat.TSV, ("line 2: 1 columns between tabs, not 2",)),
+        ("a\tb\tc", EntriesFormat.TSV, ("line 1: 3 columns between tabs, not 2",)),
+        ("a,b,c", EntriesFormat.CSV, ("line 1: 3 columns between commas, not 2 or 4",)),
+        ("a;b", EntriesFormat.CSV, ("line 1: 1 columns between commas, not 2 or 4",)),
+        ("a,b,en,de\nc,d,DE,EN", EntriesFormat.CSV, ("line 2: column 3 names another language than en",)),
+        ("a,b,en,fr", EntriesFormat.CSV, ("line 1: column 4 names another language than de",)),
         ("a\t \n\tb", EntriesFormat.TSV, ("line 1: the translation is empty", "line 2: the term is empty")),
         ("a\t" + "b" * 11, EntriesFormat.TSV, ("line 1: the translation has 11 characters, more than 10",)),
         ("a\x00\tb", EntriesFormat.TSV, ("line 1: the term has a control character (U+0000)",)),
         ('"a\nb",c', EntriesFormat.CSV, ("line 2: the term has a control character (U+000A)",)),
         ("a\tb\n\na\tc", EntriesFormat.TSV, ("line 3: it repeats the term of line 1",)),
-        ("a\na\na\na\na", EntriesFormat.TSV, tuple(f"line {n}: 1 columns, not 2" for n in (1, 2, 3))),
+        (
+            "a\na\na\na\na",
+            EntriesFormat.TSV,
+            tuple(f"line {n}: 1 columns between tabs, not 2" for n in (1, 2, 3)),
+        ),
         ("\n".join(f"{n}\tx" for n in range(5)), EntriesFormat.TSV, ("entries: more than 4",)),
     ],
 )
@@ -335,7 +343,7 @@ def test_bad_entries_are_named_by_line(
     text: str, entries_format: EntriesFormat, problems: tuple[str, ...]
 ) -> None:
     with pytest.raises(EntriesError) as caught:
-        parse_entries(text, entries_format, LIMITS)
+        parse_entries(text, entries_format, PAIR, LIMITS)
     assert caught.value.problems == problems
 
 
@@ -353,7 +361,7 @@ def test_a_term_may_have_every_character_but_control_characters_and_line_breaks(
 
 def test_an_open_quote_is_no_csv() -> None:
     with pytest.raises(EntriesError, match=r"line 2: not comma-separated"):
-        parse_entries('a,b\n"c,d', EntriesFormat.CSV, LIMITS)
+        parse_entries('a,b\n"c,d', EntriesFormat.CSV, PAIR, LIMITS)
 
 
 WORD = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=10).filter(
@@ -364,4 +372,4 @@ WORD = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_s
 @given(st.dictionaries(WORD, WORD, min_size=1, max_size=4))
 def test_formatted_entries_can_be_parsed(pairs: dict[str, str]) -> None:
     terms = tuple(Term(source, target) for source, target in pairs.items())
-    assert parse_entries(format_tsv(terms), EntriesFormat.TSV, LIMITS) == terms
+    assert parse_entries(format_tsv(terms), EntriesFormat.TSV, PAIR, LIMITS) == terms

@@ -27,6 +27,7 @@ PROTECTED = [
     '[contact-form-7 id="1" title="Contact form 1"]', "[/vc_row]",
     "<% if x %>", "<%= name %>", "<%# a\nnote %>", "<%- a > b || c < d -%>", "<%%>",
     "*|FNAME|*", "*|IF:AGE >= 21|*", "*|DATE:d/m/y|*", "%%FirstName%%", "%%sub.first_name%%", "%%view-url%%",
+    "%count%", "%user.name%", "%first-name%", "%TEMP%", "$USER$", "$order_id$", "$USER@2$", "$x$",
     "--all", "-a, --all", "-s SIZE, --size=SIZE", "--no-cache", "--color[=WHEN]", "--noEmit", "--out=a/b.txt",
     "-v/--version",
     "2024-01-02T10:00:00Z", "2024-01-02T10:00", "2024-01-02T10:00:00.125+01:00", "2024-01-02T10:00:00-0500",
@@ -45,6 +46,8 @@ PROSE = [
     "yes--no", "He came --and left-- again", "Anna -- the --only -- one", "'It is late.' --said Anna.--", "--",
     "-- a dash", "--Anna", "-5", "-a", "-a, -b", "a-b--c", "<!--note-->", "It is late.--and then",
     "2024-01-02", "2024-01-02 10:00", "12024-01-02T10:00", "2024-01-02T10:00Zoe", "1234-5678", "0123-4567-89ab-cdef",
+    "$5 and $6", "5$ or 6$", "US$ and A$", "between $5 and 10$", "$a b$", "$$", "$$x$$",
+    "50%of 60%", "%bold b%", "100%sure%",
     "#facade", "#decade", "#1", "#123", "#fff", "#1234567", "&#123456;", "a#123456", "#123456th",
     "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
@@ -108,6 +111,8 @@ def test_prose_is_not_protected(text: str) -> None:
         ("<% a <% b %> c %>", ["<% b %>"]),
         ("*|A|* and *|B|*", ["*|A|*", "*|B|*"]),
         ("%%A%% and %%B%%%%C%%", ["%%A%%", "%%B%%", "%%C%%"]),
+        ("%s%, %ab% %cd%", ["%s", "%ab%", "%cd%"]),
+        ("$A$ $B$, $C$here$D$", ["$A$", "$B$", "$C$", "$D$"]),
         ("100%-5d", ["%-5d"]),  # with a width, a directive is more likely
         ("100%% of %d%%", ["%%", "%d", "%%"]),
         ("<i>%s</i>", ["<i>", "%s", "</i>"]),
@@ -167,7 +172,7 @@ def test_spans_that_share_a_character_are_merged() -> None:
      "[a ", "[a b=", "[a b=c ", "[/", "[/a", "[a]", "[/a]", '[a b="', "<%", "<% ", "%>", "*|", "*|a", "|*", "%%", "%%a",
      "--", "--a", " --a", "-a --", "-a A", "-A_", " --a=", "#", "#a", "#1", "1-", "-1234", "12345678-1234-",
      "2024-01-02T",
-     "%*", "%1$*1$", "%0<PRI", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
+     "%*", "%1$*1$", "%0<PRI", "$", "$a", "%aa", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """The text has a colon, because `protected_spans` returns at once if a text has no sign of a protected span."""

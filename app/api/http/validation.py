@@ -58,7 +58,7 @@ _PREDICATES = {
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must have {min_length} or more characters",
     "string_too_long": "has {size} characters, the limit is {max_length}",
-    "too_short": "is empty: it must have at least {min_length}",
+    "too_short": "is empty: it must have at least {min_length} item",
     "too_long": "has {actual_length} items, the limit is {max_length}",
     "enum": "must be one of {expected}",
     "literal_error": "must be one of {expected}",

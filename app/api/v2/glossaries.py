@@ -87,7 +87,7 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
         owner = request.state.caller
 
         def create_glossary() -> StoredGlossary:
-            terms = parse_entries(body.entries, body.entries_format, store.limits)
+            terms = parse_entries(body.entries, body.entries_format, languages, store.limits)
             return store.create(owner, body.name, languages, terms)
 
         return OrjsonResponse(_describe(await _call_store(create_glossary)), status_code=201)

@@ -48,10 +48,6 @@ def _to_lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _to_none(value: object) -> object:
-    return value or None
-
-
 Switch = Annotated[bool, BeforeValidator(_to_bool)]
 Tags = Annotated[
     list[Annotated[str, Field(max_length=MAX_TAG_CHARACTERS)]],
@@ -61,13 +57,11 @@ Tags = Annotated[
 Ignored = Annotated[Any, Field(description="ignored")]
 Formality = Annotated[
     Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
-    BeforeValidator(_to_none),
     BeforeValidator(_to_lower),
     Field(description="more and less are refused, because no model supports them; the others change nothing"),
 ]
 GlossaryId = Annotated[
     str | None,
-    BeforeValidator(_to_none),
     Field(description="a stored glossary's id; needs source_lang"),
 ]
 SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
@@ -78,9 +72,18 @@ UploadedFile = Annotated[
 
 
 class V2Body(TolerantBody):
-    """Base of the bodies."""
+    """Base of the bodies. An optional field that is an empty string counts as not sent."""
 
     missing_message: ClassVar[str] = "{field} is required"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, value: object) -> object:
+        """Drop the optional fields that are empty strings. Forms send them for boxes that nobody filled in."""
+        if not isinstance(value, dict):
+            return value
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {key: item for key, item in value.items() if item != "" or key not in optional}
 
 
 class V2TranslationBody(V2Body):
@@ -136,7 +139,6 @@ class V2TranslateBody(V2TranslationBody):
     preserve_formatting: Annotated[Switch, Field(description="ignored: formatting is always kept")] = True
     tag_handling: Annotated[
         Literal["xml", "html"] | None,
-        BeforeValidator(_to_none),
         Field(description="what the texts are written in; absent: plain text"),
     ] = None
     tag_handling_version: Annotated[Literal["v1", "v2"], Field(description="both mean the same")] = "v2"

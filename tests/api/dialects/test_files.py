@@ -93,7 +93,7 @@ def test_the_settings_list_the_file_formats(http: httpx.Client, locked: ServerPr
             without.post("/v2/document", files={"file": ("a.txt", b"a")}, headers=headers).status_code == 404
         )
         assert without.post("/translate_file", files={"file": ("a.txt", b"a")}).json() == {
-            "error": "not found"
+            "error": "this server has no such route"
         }
 
 

@@ -41,6 +41,20 @@ def test_each_text_has_a_row_with_its_character_count(http: httpx.Client) -> Non
     assert [row["text"] for row in translated(http, text="Anna.")] == ["Anna."]
 
 
+def test_an_optional_field_that_is_an_empty_string_counts_as_not_sent(http: httpx.Client) -> None:
+    optional = (
+        "source_lang formality glossary_id glossary_ids split_sentences preserve_formatting tag_handling "
+        "tag_handling_version outline_detection splitting_tags ignore_tags model_type style_id"
+    )
+    empty = dict.fromkeys(optional.split(), "")
+    assert translated(http, text=[ENGLISH], **empty) == translated(http, text=[ENGLISH], source_lang=None)
+    form = http.post("/v2/translate", data={"text": ENGLISH, "target_lang": "DE", **empty})
+    assert form.json()["translations"] == translated(http, text=[ENGLISH])
+    assert translated(http, text="", **empty)[0]["text"] == ""
+    assert refused(http, target_lang="") == (400, "target_lang must have 1 or more characters")
+    assert http.get("/v2/languages", params={"type": ""}).json() == http.get("/v2/languages").json()
+
+
 def test_a_form_with_repeated_texts(http: httpx.Client) -> None:
     body = "text=Anna%20sees.&text=5%20%25%0D%0A%C3%84rger&target_lang=de&source_lang=en&split_sentences=0"
     answer = http.post("/v2/translate", content=body, headers=FORM)
@@ -120,7 +134,7 @@ def test_the_model_type_that_was_used(http: httpx.Client, model_type: str, used:
 
 REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"text": None}, 400, "text is required"),
-    ({"text": []}, 400, "text is empty"),
+    ({"text": []}, 400, "text is empty: it must have at least 1 item$"),
     ({"text": ["a", 1]}, 400, r"text\[1\] must be a string"),
     ({"text": ["x"] * 21}, 413, "text has 21 items, the limit is 20"),
     ({"text": "x" * 201}, 413, "201 characters, the limit is 200"),
@@ -216,9 +230,9 @@ def test_every_answer_has_a_trace(http: httpx.Client) -> None:
     [
         ("GET", "/v2/translate", 405, "method not allowed"),
         ("POST", "/v2/usage", 405, "method not allowed"),
-        ("POST", "/v2/write/rephrase", 404, "not found"),
-        ("GET", "/v3/glossaries", 404, "not found"),
-        ("GET", "/v3/style_rules", 404, "not found"),
+        ("POST", "/v2/write/rephrase", 404, "this server has no such route"),
+        ("GET", "/v3/glossaries", 404, "this server has no such route"),
+        ("GET", "/v3/style_rules", 404, "this server has no such route"),
     ],
 )
 def test_unsupported_routes(http: httpx.Client, method: str, path: str, status: int, message: str) -> None:
@@ -229,7 +243,7 @@ def test_unsupported_routes(http: httpx.Client, method: str, path: str, status: 
 @pytest.mark.parametrize("path", ["/v2/document", "/v2/document/1/result"])
 def test_documents_are_refused_if_files_are_off(locked_http: httpx.Client, path: str) -> None:
     answer = locked_http.post(path, headers={"authorization": f"DeepL-Auth-Key {KEY}"})
-    assert (answer.status_code, answer.json()) == (404, {"message": "not found"})
+    assert (answer.status_code, answer.json()) == (404, {"message": "this server has no such route"})
 
 
 def test_every_route_needs_a_key_in_a_known_scheme(locked_http: httpx.Client) -> None:

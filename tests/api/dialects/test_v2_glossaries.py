@@ -96,7 +96,11 @@ def test_a_pair_that_is_not_served(client: deepl.DeepLClient) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"entries": ""}, "the glossary cannot be used: entries: there are none"),
-    ({"entries": "a\tb\na\tc\nx"}, "line 2: it repeats the term of line 1; line 3: 1 columns, not 2"),
+    (
+        {"entries": "a\tb\na\tc\nx"},
+        "line 2: it repeats the term of line 1; line 3: 1 columns between tabs, not 2",
+    ),
+    ({"entries_format": "csv", "entries": "b,a,de,en"}, "line 1: column 3 names another language than en"),
     ({"entries_format": "xls"}, "entries_format must be one of tsv, csv"),
     ({"entries_format": None}, "entries_format is required"),
     ({"entries": ["a\tb"]}, "entries must be a string"),
