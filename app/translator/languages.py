@@ -123,7 +123,8 @@ class Languages:
     def _foreign(self, language: str, target: str, field: str) -> UnsupportedLanguages:
         """Return the error for a text in a detected language that is not translated into the target."""
         return UnsupportedLanguages(
-            f"{field} is in {language_name(language)} ({language}), which is not translated into {target} here; "
+            f"{field} is in {language_name(language)} ({language}), "
+            f"which is not translated into {language_name(target)} ({target}) here; "
             f"supported: {self._listed()}; if the language is wrong, name the source",
             source=language,
             target=target,

@@ -108,6 +108,9 @@ export class Choices {
     box.addEventListener("beforetoggle", (event) => {
       if (event.newState === "closed") this.#closing();
     });
+    window.addEventListener("resize", () => {
+      if (box.matches(":popover-open")) this.#place();
+    });
   }
 
   /**
@@ -162,6 +165,7 @@ export class Choices {
   #closing() {
     const hadFocus = this.box.contains(document.activeElement);
     this.controller.abort();
+    this.announce(""); // the search is over
     this.anchor.removeAttribute("aria-expanded");
     if (hadFocus) this.anchor.focus();
     this.choices = [];

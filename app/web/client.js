@@ -147,6 +147,9 @@ const IS_DETAILED = new Set([
   "quota_exceeded",
 ]);
 
+// The page's names of fields with which a message of the server may begin.
+const FIELDS = { "text[0]": "The text", "glossary.terms": "The glossary" };
+
 // The error of the file routes, with status 400, for a request without the required API key.
 const NO_KEY = "Please contact the server operator to get an API key";
 
@@ -158,15 +161,24 @@ function errorOf(status, body, retryAfter) {
     return new ServerError(message, { status, retryAfterS: retryOf(status, retryAfter) });
   }
   const { code = "", field = "", message = "" } = body?.error ?? {};
-  const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
   const general = `The server answered with an error (${status || code || "unknown"}).`;
   const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : general);
-  return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
+  return new ServerError([words, IS_DETAILED.has(code) ? detailOf(code, field, message) : ""].filter(Boolean).join(" "), {
     status,
     code,
     field,
     retryAfterS: retryOf(status, retryAfter, { isOfProxy: typeof code !== "string" || code === "" }),
   });
+}
+
+/** The server's message as sentences, with the page's name of the field. Its list of languages is left out. */
+function detailOf(code, field, message) {
+  const name = message.startsWith(field) ? FIELDS[field] : undefined;
+  const named = name ? name + message.slice(field.length) : message;
+  const isOfLanguages = code === "unsupported_languages";
+  const [detail] = isOfLanguages ? named.split(";") : [named];
+  const sentence = detail && detail[0].toUpperCase() + detail.slice(1) + (/[.!?]$/.test(detail) ? "" : ".");
+  return sentence + (isOfLanguages ? " Choose other languages. If that does not help, reload the page." : "");
 }
 
 /** Seconds until a retry; null for no retry. A 504 of a proxy may pass; a 504 of the server concerns this request. */

@@ -29,6 +29,14 @@ export async function copyText(text, { box, button, announce }) {
   }
 }
 
+/** Let the text that the user selects in `box` be copied without style: the colours of the page fit no document. */
+export function copyAsPlain(box) {
+  box.addEventListener("copy", (event) => {
+    event.clipboardData.setData("text/plain", document.getSelection().toString());
+    event.preventDefault();
+  });
+}
+
 async function isCopied(text, box) {
   if (!navigator.clipboard) return isCopiedByEvent(text, box);
   try {

@@ -31,24 +31,40 @@ export function sizeOf(numBytes) {
 }
 
 /**
+ * Why a file is refused by its name or size, with advice; "" if it is not. facts: the content of assets/server.json.
+ */
+export function checkFile(file, facts) {
+  const suffix = suffixOf(file.name);
+  if (suffix !== "" && !suffixesOf(facts).includes(suffix)) {
+    return (
+      `${file.name} is not supported: this server translates ${listed.format(suffixesOf(facts))} files. ` +
+      "Save it in one of these formats, or paste its text."
+    );
+  }
+  if (facts.file_suffixes.includes(suffix) && file.size > facts.max_file_bytes) {
+    return (
+      `${file.name} is larger than the ${sizeOf(facts.max_file_bytes)} that this server accepts. ` +
+      "Split it into smaller files."
+    );
+  }
+  return "";
+}
+
+/**
  * Read a file. Returns {text, isMarkup} for a text to show and translate, {copy} for a file that the server translates.
  * copy: a File in memory, because a file on disk can change until it is sent. facts: the content of assets/server.json.
  * Throws FileRefused.
  */
 export async function readFile(file, facts) {
+  const reason = checkFile(file, facts);
+  if (reason) throw new FileRefused(reason);
   const suffix = suffixOf(file.name);
-  if (facts.file_suffixes.includes(suffix) && suffix !== ".txt") return documentOf(file, facts);
-  if (suffix !== "" && !suffixesOf(facts).includes(suffix)) {
-    throw new FileRefused(
-      `${file.name} is not supported: this server translates ${listed.format(suffixesOf(facts))} files. ` +
-        "Save it in one of these formats, or paste its text.",
-    );
-  }
+  if (facts.file_suffixes.includes(suffix) && suffix !== ".txt") return documentOf(file);
   const isDocument = facts.file_suffixes.includes(suffix);
   const text = file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER ? utf8(await contentOf(file)) : null;
   if (text?.trim() === "") throw new FileRefused(`${file.name} has no text.`);
   if (text !== null && [...text].length <= facts.max_characters) return { text, isMarkup: suffix.startsWith(".htm") };
-  if (isDocument) return documentOf(file, facts);
+  if (isDocument) return documentOf(file);
   if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
     throw new FileRefused(`${file.name} is not text in UTF-8. Save it as text in UTF-8 and open it again.`);
   }
@@ -85,13 +101,7 @@ function suffixOf(name) {
   return /\.[^.]+$/.exec(name.toLowerCase())?.[0] ?? "";
 }
 
-async function documentOf(file, facts) {
-  if (file.size > facts.max_file_bytes) {
-    throw new FileRefused(
-      `${file.name} is larger than the ${sizeOf(facts.max_file_bytes)} that this server accepts. ` +
-        "Split it into smaller files.",
-    );
-  }
+async function documentOf(file) {
   return { copy: new File([await contentOf(file)], file.name, { type: file.type }) };
 }
 

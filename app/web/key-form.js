@@ -14,7 +14,7 @@ export class KeyForm {
         problem.note("Enter the API key.");
         return;
       }
-      problem.hide();
+      problem.reset();
       if (keepKey(key)) onKey();
       else problem.show("The API key is wrong.");
     });
@@ -22,6 +22,11 @@ export class KeyForm {
 
   set isShown(isShown) {
     this.form.hidden = !isShown;
+  }
+
+  /** If the form has the focus, give it to the element `next`. */
+  leave(next) {
+    if (this.form.contains(document.activeElement)) next.focus();
   }
 
   /**

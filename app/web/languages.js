@@ -51,6 +51,13 @@ export class Languages {
     this.showDetected(null);
   }
 
+  /** Select both languages, from `pair`. */
+  choose({ source, target }) {
+    this.from.value = source;
+    this.#offerTargets(target);
+    this.showDetected(null);
+  }
+
   /** Select languages for a text in `source`. If "Detect language" is selected, it stays selected. */
   selectFor(source) {
     if (!this.isDetecting) {
@@ -67,6 +74,11 @@ export class Languages {
 
   get target() {
     return this.to.value;
+  }
+
+  /** The selected languages, {source, target}. */
+  get pair() {
+    return { source: this.source, target: this.target };
   }
 
   get isDetecting() {

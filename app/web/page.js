@@ -5,8 +5,8 @@ import { Choices, alternativesTo, placeOf } from "./alternatives.js";
 import { Announcer } from "./announcer.js";
 import { DocumentCard } from "./card.js";
 import { ServerError, get, storedKey, translateFile } from "./client.js";
-import { copyText } from "./clipboard.js";
-import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
+import { copyAsPlain, copyText } from "./clipboard.js";
+import { FileRefused, checkFile, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
 import { keepFocus } from "./focus.js";
 import { KEPT, keepChoices } from "./history-entry.js";
 import { KeyForm } from "./key-form.js";
@@ -15,6 +15,7 @@ import { Languages } from "./languages.js";
 import { Models } from "./models.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
+import { SourceText } from "./source-text.js";
 import { answerOf, replaceSegment } from "./spans.js";
 import { Target } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
@@ -23,6 +24,7 @@ import { drawTiming } from "./timing.js";
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
 const NOTHING = "The model returned an empty translation for this text. Try other words, or a whole sentence.";
 const byId = (id) => document.getElementById(id);
+const byIds = (...ids) => Object.fromEntries(ids.map((id) => [id, byId(id)]));
 const source = byId("source");
 const count = new Intl.NumberFormat("en");
 
@@ -41,14 +43,16 @@ const languages = new Languages(
 );
 const options = new Options(
   {
-    beam: byId("beam"),
-    format: byId("format"),
+    ...byIds("beam", "format", "terms"),
     hint: byId("options-hint"),
-    terms: byId("terms"),
     termsCount: byId("terms-count"),
     termsHint: byId("terms-hint"),
   },
   (when) => translate(when),
+);
+const sourceText = new SourceText(
+  { area: source, length: byId("count"), ...byIds("clear", "undo") },
+  () => translate({ atOnce: true }),
 );
 const card = new DocumentCard(
   {
@@ -58,24 +62,14 @@ const card = new DocumentCard(
     link: byId("download"),
     close: byId("document-close"),
   },
-  () => {
-    setText("");
-    source.focus();
-  },
+  removeInput,
 );
 const target = new Target(byId("target"), {
   onPoint: (start) => alignmentPanel.pointAtWord(start),
   onChoose: offerAlternatives,
 });
 const alignmentPanel = new AlignmentPanel(
-  {
-    box: byId("alignment"),
-    map: byId("map"),
-    pager: byId("pager"),
-    which: byId("which"),
-    previous: byId("previous"),
-    next: byId("next"),
-  },
+  { box: byId("alignment"), ...byIds("map", "pager", "which", "previous", "next") },
   { source, mirror: byId("mirror"), target, announce: (text) => announcer.say(text) },
 );
 const choices = new Choices(byId("choices"), { onTake: takeAlternative, announce: (text) => announcer.say(text) });
@@ -90,9 +84,10 @@ const latest = new LatestRequest({
 
 /** Translate the text. atOnce: without waiting for a pause in typing. */
 function translate({ atOnce = false } = {}) {
-  const text = source.value.toWellFormed();
+  const { text } = sourceText;
   const isEmpty = text.trim() === "";
-  showSourceLength(text);
+  alignmentPanel.markSource([]);
+  sourceText.showLength(facts?.max_characters);
   choices.close();
   if (!isEmpty) closeFile();
   keepSelected();
@@ -103,7 +98,7 @@ function translate({ atOnce = false } = {}) {
     const most = count.format(facts.max_characters);
     const advice = facts.file_suffixes.length ? "Shorten it, or open it as a file." : "Shorten it.";
     problem.show(`The text is longer than the ${most} characters that this server accepts. ${advice}`);
-  } else problem.hide();
+  } else problem.reset();
   if (isEmpty || isTooLong) {
     latest.supersede();
     clearTarget();
@@ -113,13 +108,12 @@ function translate({ atOnce = false } = {}) {
     sourceText: text,
     body: {
       text,
-      source: languages.source,
-      target: languages.target,
+      ...languages.pair,
       ...options.fields,
       ...(models.alignAll(languages) && !options.isMarkup ? { alignment: true, attention: true } : {}),
     },
   };
-  byId("nothing").hidden = true;
+  for (const id of ["nothing", "empty"]) byId(id).hidden = true;
   byId("target").classList.add("stale");
   byId("target").setAttribute("aria-busy", "true");
   announcer.cancel();
@@ -130,16 +124,10 @@ function translate({ atOnce = false } = {}) {
 /** Keep the selected languages and the beam width for the next load of this page. */
 function keepSelected() {
   if (!models.areKnown) return;
-  keepChoices({ source: languages.source, target: languages.target, beam: byId("beam").value });
+  keepChoices({ ...languages.pair, beam: byId("beam").value });
 }
 
 // ---- results
-
-function showSourceLength(text) {
-  alignmentPanel.markSource([]);
-  byId("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
-  byId("clear").hidden = text === "";
-}
 
 function clearTarget() {
   choices.close();
@@ -257,7 +245,7 @@ async function begin() {
     offerFormats(byId("file"), facts);
     byId("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
-      problem.hide();
+      problem.reset();
       keyForm.ask();
       return;
     }
@@ -273,6 +261,7 @@ async function begin() {
   }
   problem.reset();
   keyForm.isShown = facts.needs_key;
+  keyForm.leave(source);
   byId("model").textContent = models.label;
   languages.serve(models.pairs, KEPT);
   if (KEPT.beam && !byId("beam").value) byId("beam").replaceChildren(new Option(KEPT.beam)); // `setModel` keeps it
@@ -285,8 +274,14 @@ async function begin() {
 /** Replace the text or the file by a text. */
 function setText(text) {
   closeFile();
-  source.value = text;
+  sourceText.replace(text);
   translate({ atOnce: true });
+}
+
+/** Remove the text or the file. */
+function removeInput() {
+  setText("");
+  source.focus();
 }
 
 function closeFile() {
@@ -296,8 +291,13 @@ function closeFile() {
   byId("empty").hidden = false;
 }
 
-/** Replace the text by a file. Before the models are known the file waits for `begin`. */
+/**
+ * Replace the text by a file. Before the models are known the file waits for `begin`. A file that is refused unread
+ * replaces nothing.
+ */
 async function takeFile(file) {
+  const reason = facts ? checkFile(file, facts) : "";
+  if (reason) return problem.note(reason);
   setText("");
   opened = { file, isDone: false };
   byId("empty").hidden = true;
@@ -327,7 +327,7 @@ async function translateOpened(work) {
   }
 }
 
-/** Show why a file is not translated. The old text is cleared, because it would look like the file's. */
+/** Show why an opened file is not translated. */
 function refuseFile(message) {
   setText("");
   problem.note(message);
@@ -336,34 +336,38 @@ function refuseFile(message) {
 /** Send the opened file to the server to translate it. */
 async function sendFile(work) {
   const { file } = work;
-  const languagesNow = { source: languages.source, target: languages.target };
+  const { pair } = languages;
   const { signal } = latest.controller;
-  announcer.say(card.showWork(file, languagesNow.target));
+  announcer.say(card.showWork(file, pair.target));
   try {
-    const blob = await translateFile(file, languagesNow, signal);
+    const blob = await translateFile(file, pair, signal);
     if (signal.aborted) return;
     problem.reset();
     work.isDone = true;
-    announcer.say(card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms }));
+    announcer.say(card.showDone(file, pair.target, { blob, hasTerms: options.hasTerms }));
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
     // A proxy's 504 would follow each time: the file takes longer than the proxy waits.
     const mayPass = error.retryAfterS !== null && error.status !== 504;
     if (mayPass || error.status === 401 || error.status === 403) showProblem(error, () => translateOpened(work));
-    else refuseFile(refusalOf(file, error, languagesNow));
+    else refuseFile(refusalOf(file, error, pair));
   }
 }
 
 function swap() {
   // A translation of another text, or from or into another language, must not become the text.
   const isCurrent =
-    shown?.answer.sourceText === source.value.toWellFormed() &&
+    shown?.answer.sourceText === sourceText.text &&
     shown.request.body.source === languages.source &&
     shown.language === languages.target;
+  const { pair } = languages;
   if (!languages.swap()) return;
   options.swapTerms();
-  if (isCurrent) source.value = shown.answer.text;
+  sourceText.replace(isCurrent ? shown.answer.text : source.value, () => {
+    languages.choose(pair);
+    options.swapTerms();
+  });
   translate({ atOnce: true });
 }
 
@@ -373,10 +377,7 @@ function listen() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate({ atOnce: true });
   });
   byId("swap").addEventListener("click", swap);
-  byId("clear").addEventListener("click", () => {
-    setText("");
-    source.focus();
-  });
+  byId("clear").addEventListener("click", removeInput);
   byId("example").addEventListener("click", () => {
     languages.selectFor("en");
     setText(EXAMPLE);
@@ -386,8 +387,10 @@ function listen() {
     copyText(shown.answer.text, { box: byId("target"), button: byId("copy"), announce: (text) => announcer.say(text) });
   });
   window.addEventListener("hashchange", keepSelected); // the link to the text makes an entry of the history
-  takeFiles({ veil: byId("veil"), input: byId("file"), button: byId("open-file") }, takeFile, refuseFile);
+  const parts = { veil: byId("veil"), input: byId("file"), button: byId("open-file") };
+  takeFiles(parts, takeFile, (message) => problem.note(message));
   chooseTheme(byId("theme"));
+  copyAsPlain(byId("target"));
   keepFocus(source);
 }
 

@@ -17,20 +17,20 @@ export class Problem {
     this.button = button;
     this.countdown = button.firstElementChild;
     this.timer = 0;
-    this.numFailures = 0;
+    this.numRetries = 0; // since the last success or new input
     this.again = () => {};
     button.addEventListener("click", () => this.#tryAgain());
   }
 
   /**
    * Show a message. again(): the retry, called after retryAfterS seconds, or only by the button if that is more than
-   * MAX_WAIT_S. Each further failure doubles the delay, up to MAX_WAIT_S. If retryAfterS is null, there is no retry.
+   * MAX_WAIT_S. Each retry that fails doubles the delay, up to MAX_WAIT_S. If retryAfterS is null, there is no retry.
    * A screen reader announces the message, but not again while the same message without a retry is shown.
    */
   show(message, retryAfterS = null, again = () => {}) {
     const isShown = !this.box.hidden && this.button.hidden && this.text.textContent === message;
     if (isShown && retryAfterS === null) return;
-    this.hide();
+    this.#hide();
     this.box.hidden = false;
     this.again = again;
     this.button.hidden = retryAfterS === null;
@@ -39,7 +39,7 @@ export class Problem {
       this.text.textContent = message;
       return;
     }
-    const waitS = Math.min(MAX_WAIT_S, Math.max(1, retryAfterS) * 2 ** this.numFailures++);
+    const waitS = Math.min(MAX_WAIT_S, Math.max(1, retryAfterS) * 2 ** this.numRetries);
     this.text.textContent = `${message} Trying again in ${Math.ceil(waitS)} s.`;
     const due = performance.now() + waitS * 1000;
     this.timer = setInterval(() => {
@@ -55,20 +55,22 @@ export class Problem {
     else this.text.textContent = message;
   }
 
-  hide() {
+  /** Hide the message after a success or new input, and reset the retry delay. */
+  reset() {
+    this.#hide();
+    this.numRetries = 0;
+  }
+
+  #hide() {
     clearInterval(this.timer);
     this.box.hidden = true;
     this.text.textContent = "";
   }
 
-  /** Hide the message after a success, and reset the retry delay. */
-  reset() {
-    this.numFailures = 0;
-    this.hide();
-  }
-
   #tryAgain() {
-    this.hide();
+    const numRetries = this.numRetries + 1;
+    this.#hide();
     this.again();
+    this.numRetries = numRetries; // `again` may call `reset`
   }
 }

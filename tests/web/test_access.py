@@ -268,6 +268,14 @@ def test_the_mark_in_the_text_is_visible_in_forced_colours(
     assert ui["source"].screenshot() != before
 
 
+def test_selects_and_times_are_drawn_in_forced_colours(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    """The browser then draws no pictures and no colours of the background, such as the page's own arrow."""
+    ui = open_ui(model_server, forced_colors="active").ready()
+    expect(ui["beam"]).to_have_css("appearance", "auto")
+    ui.type(STATION)
+    expect(ui["phases"].locator(".decode")).to_have_css("background-color", "rgb(13, 107, 98)")
+
+
 def test_each_paragraph_has_the_direction_of_its_text(ui: TranslatePage) -> None:
     """The mirror, which holds the marks, draws the text as the text area does."""
     ui.type("It is late.\nשלום עולם")

@@ -55,6 +55,8 @@ def test_the_search_for_alternatives_is_announced(ui: TranslatePage) -> None:
     ui.page.route("**/v1/score", lambda route: None)  # there is no answer
     ui.word("Bahnhof").click()
     expect(ui["spoken"]).to_have_text("Looking for alternatives…")
+    ui.page.keyboard.press("Escape")
+    expect(ui["spoken"]).to_be_empty()
 
 
 def test_a_sentence_chosen_with_a_button_is_announced(ui: TranslatePage) -> None:

@@ -165,7 +165,8 @@ def test_a_format_is_not_offered_with_files_disabled(fileless: TranslatePage, na
     fileless.shows("It is late.")
     num_posted = len(fileless.posted)
     fileless.open_file(name, b"**red**")
-    check_rejected(fileless, f"{name} is not supported", ".txt, .html, or .htm", "or paste its text")
+    for words in (f"{name} is not supported", ".txt, .html, or .htm", "or paste its text"):
+        expect(fileless["problem-text"]).to_contain_text(words)
     assert len(fileless.posted) == num_posted
 
 
@@ -271,6 +272,32 @@ def test_several_files_are_not_opened(ui: TranslatePage) -> None:
     drop(ui, {"one.txt": "Why?", "two.txt": STATION})
     check_rejected(ui, "This page translates one file at a time. Drop a single file.")
     assert ui.posted == []
+
+
+REFUSED = {
+    "several": {"one.txt": "Why?", "two.txt": STATION},
+    "an unknown format": {"scan.pdf": "Why?"},
+    "too large": {"large.srt": "a" * 10_000_001},
+}
+
+
+@pytest.mark.parametrize("files", REFUSED.values(), ids=REFUSED)
+def test_a_file_that_is_refused_unread_replaces_nothing(ui: TranslatePage, files: dict[str, str]) -> None:
+    """The text with its translation stays, and so does a file that the server translates."""
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    drop(ui, files)
+    expect(ui["problem"]).to_be_visible()
+    expect(ui["source"]).to_have_value(STATION)
+    ui.shows(STATION_DE)
+    held = ui.hold("**/translate_file")
+    with ui.page.expect_request("**/translate_file"):
+        drop(ui, {"film.srt": CUES.format(STATION)})
+    drop(ui, files)
+    expect(ui["problem"]).to_be_visible()
+    expect(ui["document-state"]).to_have_text("Translating film.srt into German…")
+    held[0].continue_()
+    expect(ui["download"]).to_be_visible()
 
 
 def test_refused_files_do_not_stop_the_retry_of_the_request_for_the_models(

@@ -126,6 +126,11 @@ def test_a_swap_moves_the_translation_into_the_source(open_ui: OpenUi, two_way_s
     ui.shows("Anna sees the river.")
     body = ui.bodies_posted()[-1]
     assert (body["source"], body["target"], body["text"]) == ("de", "en", "Anna sees the Fluss.")
+    ui["undo"].click()
+    ui.shows("Anna sees the Fluss.")
+    expect(ui["source"]).to_have_value("Anna sees the river.")
+    assert [ui[name].input_value() for name in ("source-language", "target-language")] == ["en", "de"]
+    expect(ui["terms"]).to_have_value("river = Fluss")
 
 
 def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess) -> None:

@@ -108,7 +108,22 @@ def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerPro
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
     ui.type(SENTENCE)
-    expect_problem(ui, "supported: en to de")
+    expect_problem(ui, "This pair is not translated here. Choose other languages.")
+
+
+def test_a_message_has_the_names_of_the_page(ui: TranslatePage) -> None:
+    """And no field of the API."""
+    ui["source-language"].select_option("auto")
+    ui.type("Demain matin, je voudrais acheter du pain et du fromage.")
+    words = (
+        "The text is in French (fr), which is not translated into German (de) here. Choose other languages."
+    )
+    expect_problem(ui, words)
+    ui["source-language"].select_option("en")
+    ui["terms"].evaluate(
+        "box => { box.value = `${'a'.repeat(600)} = b`; box.dispatchEvent(new Event('input')); }"
+    )
+    expect_problem(ui, "The glossary is not valid: the term 1 has 600 characters")
 
 
 def test_a_full_queue_is_retried(open_ui: OpenUi, narrow_server: ServerProcess, hang_file: Path) -> None:
@@ -200,6 +215,7 @@ def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, keyed_server: 
     enter(ui, "  ")
     expect(ui["problem-text"]).to_have_text("Enter the API key.")
     enter(ui, KEY)
+    expect(ui["source"]).to_be_focused()
     ui.ready().type(SENTENCE)
     ui.shows(SENTENCE)
     expect(ui["problem"]).to_be_hidden()

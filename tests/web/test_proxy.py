@@ -60,6 +60,23 @@ def test_an_error_that_may_pass_is_retried(
     ui.shows(STATION_DE)
 
 
+def test_new_input_does_not_lengthen_the_wait(ui: TranslatePage) -> None:
+    """Only a retry of the page itself doubles it."""
+    waits = []
+    for text in ("Where", "Where is", STATION):
+        ui.page.route(STREAM, answers(503), times=1)
+        ui.type(text)
+        expect(ui["problem-text"]).to_contain_text("Trying again in")
+        waits += re.findall(r"again in (\d+) s\.", ui["problem-text"].inner_text())
+    assert waits == ["5", "5", "5"]
+    ui.page.route(STREAM, answers(503), times=1)
+    ui["retry"].click()
+    expect(ui["problem-text"]).to_contain_text("Trying again in 10 s.")
+    ui.page.route(STREAM, answers(503), times=1)
+    ui.type("Where")
+    expect(ui["problem-text"]).to_contain_text("Trying again in 5 s.")
+
+
 @pytest.mark.parametrize(("status", "body"), [(504, OWN), (500, HTML), (404, HTML)])
 def test_an_error_that_would_stay_is_not_retried(ui: TranslatePage, status: int, body: str) -> None:
     ui.page.route(STREAM, answers(status, body))

@@ -34,6 +34,21 @@ def test_typing_translates(ui: TranslatePage) -> None:
     assert len(ui.posted) < len(STATION) / 2, "quick typing must not send a request for each key"
 
 
+def test_the_page_shows_that_it_waits_for_a_translation(ui: TranslatePage) -> None:
+    """Instead of the invitation to type."""
+    expect(ui["empty"]).to_be_visible()
+    held = ui.hold(STREAM)
+    with ui.page.expect_request(STREAM):
+        ui.type(STATION)
+    expect(ui["empty"]).to_be_hidden()
+    ui["target"].evaluate("box => box.getAnimations({ subtree: true }).forEach((each) => each.finish())")
+    for name, value in (("content", '"Translating…"'), ("visibility", "visible")):
+        expect(ui["target"]).to_have_css(name, value, pseudo="before")
+    held[0].continue_()
+    ui.shows(STATION_DE)
+    expect(ui["target"]).to_have_css("content", "none", pseudo="before")
+
+
 def test_a_complete_translation_is_announced(ui: TranslatePage) -> None:
     ui.type(STATION)
     expect(ui["spoken"]).to_have_text(STATION_DE)

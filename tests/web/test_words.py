@@ -274,6 +274,24 @@ def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage
     ui.shows(LATE_DE)
 
 
+def test_the_alternatives_stay_in_a_window_that_becomes_narrow(ui: TranslatePage) -> None:
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    ui.word("spät").click()
+    expect(ui["choices"].get_by_role("option").first).to_be_focused()
+    ui.page.set_viewport_size({"width": 480, "height": 300})
+    fits = "list => list.getBoundingClientRect().right <= innerWidth && list.offsetHeight < innerHeight"
+    ui.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert ui["choices"].evaluate(fits)
+
+
+def test_a_browser_does_not_translate_the_translation(ui: TranslatePage) -> None:
+    """A browser can translate the words of the page itself."""
+    for name in ("target", "map", "choices"):
+        assert ui[name].evaluate("box => box.translate") is False
+    assert ui.page.evaluate("() => document.body.translate") is True
+
+
 def test_an_outdated_translation_has_no_alternatives(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
