@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
 from app.graphs import KernelChoice
-from app.settings_problems import check_holds_key, problem_lines, unknown_variables
+from app.settings_problems import check_holds_key, check_is_url, problem_lines, unknown_variables
 
 PREFIX = "TRANSDUCE_"
 # A worker's rows if `num_rows` is 0. On an H100, a step of the base size takes 0.5 ms with 32 rows, 1.9 ms with 512.
@@ -109,9 +109,8 @@ class Settings(BaseSettings):
         description="with TRANSDUCE_MODEL_MEMORY: names of models or of their folders, separated by commas, that are "
         "loaded at the start; unset: the first model",
     )
-    traces_endpoint: str | None = Field(
+    traces_endpoint: Annotated[str, AfterValidator(check_is_url)] | None = Field(
         None,
-        pattern=r"^https?://[^\s/]+",
         description="URL that receives traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; unset: none",
     )
     traces_share: float = Field(

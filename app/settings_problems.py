@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 
 from pydantic import ValidationError
@@ -30,6 +31,13 @@ def check_holds_key(keys: frozenset[str]) -> frozenset[str]:
     if not keys:
         raise ValueError("it is set but holds no key; without a key the server would be open to everyone")
     return keys
+
+
+def check_is_url(url: str) -> str:
+    """The URL of a setting. Raises ValueError if it does not begin with a scheme of HTTP and a host."""
+    if not re.match(r"https?://[^\s/]+", url):
+        raise ValueError("the URL must begin with http:// or https:// and a host")
+    return url
 
 
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:

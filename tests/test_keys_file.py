@@ -54,6 +54,11 @@ def test_keys_and_limits_are_read(tmp_path: Path) -> None:
     assert DIGEST not in repr([sales, shop])
 
 
+def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_file(tmp_path: Path) -> None:
+    (keys,) = read_keys_file(write(tmp_path, f'\ufeff[sales]\nkey = "{SECRET}"\n'))
+    assert keys.name == "sales"
+
+
 UNKNOWN = (
     "a field is not known; the known fields are key, sha256, requests_per_minute, requests_per_day, "
     "characters_per_day, characters_per_month, concurrent_requests"

@@ -201,6 +201,14 @@ def test_the_variable_may_hold_as_many_keys_as_a_file_and_no_more() -> None:
         read_api_keys(load_settings({"api_keys": ",".join(hashes)}))
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:4318", "http:///v1/traces", "grpc://127.0.0.1:4317"])
+def test_a_receiver_of_traces_has_a_url_of_http(url: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load_settings({"traces_endpoint": url})
+    line = "TRANSDUCE_TRACES_ENDPOINT: the URL must begin with http:// or https:// and a host"
+    assert raised.value.problems == (line,)
+
+
 def test_the_usage_counts_have_one_store(tmp_path: Path) -> None:
     stores = {"usage_path": tmp_path / "usage", "usage_redis_url": "redis://user:secret@127.0.0.1"}
     with pytest.raises(

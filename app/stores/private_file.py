@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class UnusableFile(Exception):
-    """The path is a folder or a device, or the process may not write the file."""
+    """The path is a folder or a device, or the process may not create or write the file."""
 
 
 def create_private(path: Path) -> None:
@@ -16,8 +16,12 @@ def create_private(path: Path) -> None:
 
     An existing file keeps its mode. Raises UnusableFile. SQLite reports other errors when it opens the file.
     """
-    with suppress(OSError):
+    try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UnusableFile(f"{path.name} cannot be created in its folder: {error.strerror}") from error
     with suppress(OSError):
         if path.exists() and not path.is_file():
             raise UnusableFile(f"{path.name} is not a plain file")

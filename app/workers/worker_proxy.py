@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import signal
 import socket
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -63,9 +66,9 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        # When the last report arrived or, if that is later, when the worker got a sentence while it had none. In
-        # seconds of time.monotonic.
-        self._report_due_since = -math.inf
+        # When the last report arrived or, if that is later, when the worker got a message while it had nothing to do.
+        # In seconds of time.monotonic.
+        self._due_since = -math.inf
         self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
 
     def load(self) -> None:
@@ -112,11 +115,11 @@ class WorkerProxy:
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`. For an idle worker with sequences, the time from which a report is due."""
+        """As `Worker.step_started_at`. For an idle worker that has something to do, the time since which it has it."""
         if not self.is_alive:
             return None
         started_at = self._status.get(self._number)
-        return self._report_due_since if started_at is None and self._by_key else started_at
+        return self._due_since if started_at is None and self._has_to_do() else started_at
 
     @property
     def is_alive(self) -> bool:
@@ -129,10 +132,13 @@ class WorkerProxy:
         self._listener = listener
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection.fileno(), self._on_readable)
+        self._due_since = time.monotonic()
         self._send(messages.StartWorker(settings))
 
     def put(self, message: Message) -> None:
         """As `Worker.put`."""
+        if self.is_alive and not self._has_to_do():
+            self._due_since = time.monotonic()
         self._send_as_frame(message)
         if wakes(message):
             self._status.wake_flags[self._number].set()
@@ -182,8 +188,6 @@ class WorkerProxy:
 
     def _add(self, message: Submit) -> messages.SubmitSequence:
         sequence = message.sequence
-        if not self._by_key:
-            self._report_due_since = time.monotonic()
         self._num_keys += 1
         key = self._keys[sequence] = self._num_keys
         self._by_key[key] = sequence
@@ -197,6 +201,13 @@ class WorkerProxy:
             sequence.submitted_at,
             message.streams,
         )
+
+    def _has_to_do(self) -> bool:
+        """Whether the worker has sequences, or messages that it has not read, such as those of cancelled sequences."""
+        if self._by_key or self._unsent:
+            return True
+        num_unread = fcntl.ioctl(self._connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(num_unread, sys.byteorder) > 0
 
     def _forget(self, key: int) -> Sequence:
         sequence = self._by_key.pop(key)
@@ -252,7 +263,7 @@ class WorkerProxy:
 
     def _on_report(self, message: messages.WorkerReport) -> None:
         """Pass a report on to the listener, without sequences that were cancelled meanwhile."""
-        self._report_due_since = time.monotonic()
+        self._due_since = time.monotonic()
         deltas = [
             TokenDelta(self._by_key[one.key], one.position, one.ids)
             for one in message.deltas

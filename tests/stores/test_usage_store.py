@@ -253,9 +253,12 @@ def test_a_missing_file_is_not_made_anew(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_path_that_the_system_refuses_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageStoreError, match="CANTOPEN"):
+def test_a_file_that_cannot_be_created_is_an_error_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageStoreError, match=r"^a{256} cannot be created in its folder: File name"):
         SqliteUsageStore(tmp_path / ("a" * 256))
+    missing = r"^usage\.sqlite cannot be created in its folder: No such file or directory$"
+    with pytest.raises(UsageStoreError, match=missing):
+        SqliteUsageStore(tmp_path / "missing" / "usage.sqlite")
 
 
 def test_while_the_file_is_locked_only_keys_with_limits_are_refused(tmp_path: Path) -> None:

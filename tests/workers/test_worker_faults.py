@@ -139,7 +139,7 @@ def test_a_worker_whose_forwards_all_fail_ends_the_engine(plan: FakePlan) -> Non
 def test_a_step_that_hangs_is_a_stall_and_its_process_is_killed(plan: FakePlan) -> None:
     async def scenario() -> None:
         async with running(plan) as started:
-            assert started.engine.health().step_age_s == 0.0
+            await until(lambda: started.engine.health().step_age_s == 0.0)
             plan.hold(0)
             future = submit(started.engine, [5, EOS])
             await started.until_held(0)
@@ -193,6 +193,32 @@ def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> 
             began = time.monotonic()
             await started.engine.close(0.05)
             assert time.monotonic() - began < 0.05 + CLOSE_S
+
+    run(scenario())
+
+
+def test_a_worker_that_reads_nothing_is_a_stall_even_if_its_sentences_are_cancelled(plan: FakePlan) -> None:
+    """Each request ends before the limit of a stall, and the worker has no sentence between two requests."""
+
+    async def scenario() -> None:
+        async with running(plan) as started:
+            await submit(started.engine, [5, EOS])
+            await started.until_idle(0)
+            started.signal(signal.SIGSTOP, 0)
+            submit(started.engine, [6, EOS]).cancel()
+            await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+            last = submit(started.engine, [7, EOS])
+            assert started.engine.health().is_stalled
+            last.cancel()
+            await asyncio.sleep(0)
+            assert not started.processes[0]._by_key
+            assert started.engine.health().is_stalled
+            started.signal(signal.SIGCONT, 0)
+            await submit(started.engine, [8, EOS])
+            await until(lambda: started.engine.health().step_age_s == 0.0)
+            await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+            submit(started.engine, [9, EOS]).cancel()
+            assert started.engine.health().is_healthy, "the time begins with the new message"
 
     run(scenario())
 
