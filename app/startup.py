@@ -267,8 +267,7 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
         reason = "on this machine the model does not compute what it computed at export"
         hint = "if it is hardly trained, rounding decides between nearly equal scores: lower TRANSDUCE_GOLDEN_MIN_SHARE"
         raise BundleError(model.name, [f"{summary}: {reason}; {hint}"])
-    level = logging.INFO if num_exact == len(results) else logging.WARNING
-    log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
+    log_event(logger, logging.INFO, "golden_checked", fields={"exact": num_exact, "of": len(results)})
 
 
 def _submit_golden(
