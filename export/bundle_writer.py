@@ -12,7 +12,6 @@ from pathlib import Path
 import onnx
 import torch
 from pydantic import ValidationError
-from safetensors.torch import save_file
 
 from app.bundle import (
     FORMAT_VERSION,
@@ -51,6 +50,7 @@ from export.weight_file import WeightFile
 from export.weights import Weights, default_alignment, weights_of
 from model.checkpoint import CONFIG, TARGET_TOKENIZER, WEIGHTS, CheckpointError, load_model, tokenizer_of
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
+from model.tensor_file import save_tensors
 from model.transformer import Transformer, num_parameters
 
 # The paper's decoding options (section 6.1).
@@ -333,7 +333,7 @@ def _write_weights(folder: Path, model: Transformer) -> None:
     """Write the weights in fp16 as a checkpoint, with which `verify` compares."""
     folder.mkdir()
     state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
-    save_file(state, folder / WEIGHTS)
+    save_tensors(folder / WEIGHTS, state)
     _write_text(folder / CONFIG, json.dumps({"model": model.config.to_json()}, indent=1) + "\n")
 
 

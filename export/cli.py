@@ -249,6 +249,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def run_verify(args: argparse.Namespace) -> int:
     """Compare a bundle with PyTorch. Returns 0 if every check passes, else 1."""
     from export.verify import VerifyOptions, verify
+    from model.output_files import write_file
 
     options = VerifyOptions(
         checkpoint=args.checkpoint,
@@ -265,5 +266,5 @@ def run_verify(args: argparse.Namespace) -> int:
     if args.json == Path("-"):
         sys.stdout.write(text)
     elif args.json:
-        args.json.write_text(text, "utf-8")
+        write_file(args.json, text.encode())
     return 0 if report.is_passed else 1

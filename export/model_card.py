@@ -40,9 +40,9 @@ class Facts(ManifestPart):
 
 
 def read_facts(path: Path) -> Facts:
-    """Read a file of facts. Raises CardError."""
+    """Read a file of facts, in UTF-8, with or without a byte order mark. Raises CardError."""
     try:
-        return Facts.model_validate(tomllib.loads(path.read_text("utf-8")))
+        return Facts.model_validate(tomllib.loads(path.read_text("utf-8-sig")))
     except OSError as error:
         raise CardError(f"{path} cannot be read ({error.strerror})") from error
     except ValidationError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from app.bundle import NAME, VERSION
 from app.language_pairs import LANGUAGE_TAG
 from export.output_folder import ExportError
+from model.language_codes import usual_tag
 
 ALLOWED_IN_NAME = "1 to 64 lower-case letters, digits, `.`, `_` and `-`, the first a letter or a digit"
 
@@ -33,7 +34,12 @@ def check_names(name: str, version: str, languages: Iterable[tuple[str, str]]) -
     problems += [
         f"{option}: {language!r} is no BCP 47 tag, such as en or pt-BR"
         for option, language in languages
-        if not re.fullmatch(LANGUAGE_TAG, language)
+        if not re.fullmatch(LANGUAGE_TAG, usual_tag(language))
+    ]
+    problems += [
+        f"{option}: {language!r} is written {usual!r} here"
+        for option, language in languages
+        if (usual := usual_tag(language)) != language and re.fullmatch(LANGUAGE_TAG, usual)
     ]
     problems += [
         f"{option}: {language} is named {count} times; name the script, such as sr-Latn"

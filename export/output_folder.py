@@ -11,6 +11,7 @@ from pathlib import Path
 from app.bundle import MANIFEST, load_bundle
 from model import output_folders
 from model.file_lock import locked
+from model.output_files import naming
 
 
 class ExportError(ValueError):
@@ -62,7 +63,7 @@ def new_folder_beside(output: Path) -> Iterator[Path]:
     missing or empty, the old folder becomes `output` again. No other program may use these names.
 
     Raises ExportError if the parents cannot be made, if the lock file cannot be opened, and if a folder that is left
-    cannot be removed. Raises LockedError if another export has the lock.
+    cannot be removed. Raises LockedError if another export has the lock. Raises OSError that names a file or `output`.
     """
     new, lock = _hidden(output, "tmp"), _hidden(output, "lock")
     try:
@@ -76,7 +77,8 @@ def new_folder_beside(output: Path) -> Iterator[Path]:
             raise ExportError(f"{lock} cannot be opened ({error.strerror})") from error
         _finish_killed(output)
         try:
-            yield new
+            with naming(output):
+                yield new
         finally:
             shutil.rmtree(new, ignore_errors=True)
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
+from model.output_files import naming
 from model.output_folders import folder_behind
 from model.tensor_file import save_tensors
 from model.transformer import Transformer, empty_model
@@ -57,13 +58,15 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
 
     files: bytes to write, tensors to store as safetensors, or a file to copy, by file name. A folder
     that exists already is replaced by two renames. If the process dies between them, the old folder is `.NAME.PID.old`.
+    Raises OSError that names a file or the folder.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        for name, content in files.items():
-            _write_file(temporary / name, content)
+        with naming(path):
+            for name, content in files.items():
+                _write_file(temporary / name, content)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -143,6 +146,8 @@ def save(path: Path, saved: Saved, tokenizer: Path) -> None:
 
 def load(path: Path) -> Saved:
     """Read a checkpoint. Raises CheckpointError that names what is missing or broken."""
+    if missing := [name for name in (CONFIG, WEIGHTS) if not (path / name).is_file()]:
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {missing[0]}{_hint(path)}")
     try:
         config = _read_object(path / CONFIG)
         model = load_file(path / WEIGHTS)
@@ -152,6 +157,13 @@ def load(path: Path) -> Saved:
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{path} is not a checkpoint: {error}") from error
     return Saved(model, config, optimizer, state)
+
+
+def _hint(path: Path) -> str:
+    """Where a folder that is no checkpoint has one: the end of an error message. Empty if it has none."""
+    places = [*step_folders(path)[-1:], *(path / name for name in ("averaged", "weights"))]
+    found = next((place for place in places if (place / CONFIG).is_file()), None)
+    return "" if found is None else f"; {found} is one"
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from model.data_arguments import (
     pairs_of,
     positive,
 )
+from model.output_files import write_file
 
 if TYPE_CHECKING:
     from model.corpus import Direction, Pair
@@ -160,6 +161,8 @@ def run_average(args: argparse.Namespace) -> int:
         if args.last
         else checkpoint.best_folders(args.run, args.best)
     )
+    if not folders:
+        raise checkpoint.CheckpointError(f"{args.run} has no checkpoint, a folder step-N")
     weights = checkpoint.average(folders)
     last = checkpoint.load(folders[-1])
     config = {**last.config, "averaged": [path.name for path in folders]}
@@ -271,4 +274,4 @@ def _write_lines(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
     """Write each column to PATH.NAME, one sentence a line. A line end inside a sentence becomes a space."""
     for name, sentences in columns.items():
         lines = [" ".join(sentence.splitlines()) + "\n" for sentence in sentences]
-        path.with_name(f"{path.name}.{name}").write_text("".join(lines), "utf-8")
+        write_file(path.with_name(f"{path.name}.{name}"), "".join(lines).encode())

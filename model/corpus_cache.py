@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from model.corpus import Corpus
+from model.output_files import naming
 
 # Increase it when reading or encoding changes, so that a corpus of older code is encoded again.
 FORMAT = 4
@@ -62,15 +63,16 @@ def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        for name in ARRAYS:
-            np.save(temporary / f"{name}.npy", getattr(corpus, name))
-        facts = {
-            "key": key,
-            "domain_names": corpus.domain_names,
-            "dropped": corpus.dropped,
-            "lost_domains": corpus.lost_domains,
-        }
-        (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
+        with naming(folder):
+            for name in ARRAYS:
+                np.save(temporary / f"{name}.npy", getattr(corpus, name))
+            facts = {
+                "key": key,
+                "domain_names": corpus.domain_names,
+                "dropped": corpus.dropped,
+                "lost_domains": corpus.lost_domains,
+            }
+            (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

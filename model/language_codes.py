@@ -24,7 +24,8 @@ _MEMBERS = """
     als:sq arb:ar ayr:ay azj:az fuv:ff gaz:om khk:mn kmr:ku knc:kr lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg
     quy:qu swh:sw uzn:uz ydd:yi zsm:ms
 """
-_TWO_LETTERS = dict(pair.split(":") for pair in (_LANGUAGES + _MEMBERS).split())
+_OWN_TWO_LETTERS = dict(pair.split(":") for pair in _LANGUAGES.split())
+_TWO_LETTERS = _OWN_TWO_LETTERS | dict(pair.split(":") for pair in _MEMBERS.split())
 # For a language that NLLB has in two scripts: the script that the tag leaves out.
 _USUAL_SCRIPT = {
     "ace": "Latn",
@@ -38,6 +39,13 @@ _USUAL_SCRIPT = {
 }
 # Codes of M2M-100 that mean another language in ISO 639-1, or none.
 _M2M_100 = {"ns": "nso"}
+
+
+def usual_tag(tag: str) -> str:
+    """A BCP 47 tag with its language in lower case, and in two letters if possible: de-AT for DEU-AT."""
+    language, dash, rest = tag.partition("-")
+    language = language.lower()
+    return f"{_OWN_TWO_LETTERS.get(language, language)}{dash}{rest}"
 
 
 def of_m2m_100(code: str) -> str:

@@ -46,7 +46,10 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     kind = add("positions", "positional encodings", _positions)
     _checkpoint_argument(kind)
     kind.add_argument(
-        "--length", type=int, default=128, metavar="N", help="number of positions (default: %(default)s)"
+        "--length",
+        type=int,
+        metavar="N",
+        help="number of positions (default: 128, or all if there are fewer)",
     )
     kind = add("curves", "losses and BLEU of training runs", _curves)
     kind.add_argument(
@@ -163,9 +166,10 @@ def _positions(args: argparse.Namespace) -> Picture:
     from model.checkpoint import load_model
 
     positions = load_model(args.checkpoint).embedding.positions
-    if not 1 <= args.length <= len(positions):
-        raise ValueError(f"--length {args.length}: the model has {len(positions)} positions")
-    return positions_picture(positions[: args.length])
+    length = min(128, len(positions)) if args.length is None else args.length
+    if not 1 <= length <= len(positions):
+        raise ValueError(f"--length {length}: the model has {len(positions)} positions")
+    return positions_picture(positions[:length])
 
 
 def _curves(args: argparse.Namespace) -> Picture:

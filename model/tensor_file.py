@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -21,6 +22,9 @@ def save_tensors(
     """
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
-    save_file(dict(tensors), path, metadata=metadata)
+    try:
+        save_file(dict(tensors), path, metadata=metadata)
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(f"{path.name}: {error}") from error
     with contextlib.suppress(PermissionError):
         path.chmod(mode)

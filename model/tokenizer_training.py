@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -67,6 +68,11 @@ def train_tokenizer(
         reason = str(error).rpartition("] ")[2]  # without the place in SentencePiece's code
         if "sentences_.empty()" in str(error):
             reason = f"the text has no sentence of at most {MAX_SENTENCE_BYTES:,} bytes"
+        # SentencePiece names its own options, which the command has with dashes.
+        reason = reason.replace(" with --character_coverage option", "")
+        reason = re.sub(
+            r"\b(vocab_size|character_coverage)\b", lambda name: "--" + name[0].replace("_", "-"), reason
+        )
         raise ValueError(f"the vocabulary cannot be trained: {reason or error}") from error
     write_file(output, model.getvalue())
 

@@ -81,7 +81,7 @@ def run_models(args: argparse.Namespace) -> int:
 
     Raises FileNotFoundError if there is no bundle.
     """
-    from app.bundle import MANIFEST, load_bundle, read_manifest
+    from app.bundle import MANIFEST, read_manifest
     from app.bundle_folders import bundle_folders
     from app.errors import BundleError
 
@@ -93,7 +93,7 @@ def run_models(args: argparse.Namespace) -> int:
     found, has_problems = [], False
     for path in folders:
         try:
-            manifest = load_bundle(path).manifest if args.check else read_manifest(path)
+            manifest = _checked(path) if args.check else read_manifest(path)
         except BundleError as error:
             has_problems = True
             print(error, file=sys.stderr)
@@ -105,6 +105,16 @@ def run_models(args: argparse.Namespace) -> int:
     elif found:
         print(text_table([HEAD, *(row.cells() for row in found)]))
     return 1 if has_problems else 0
+
+
+def _checked(folder: Path) -> Manifest:
+    """The manifest of a bundle, after a check of all files, and of the vocabularies. Raises BundleError."""
+    from app.bundle import load_bundle
+    from app.bundle_tokenizers import load_tokenizers
+
+    bundle = load_bundle(folder)
+    load_tokenizers(bundle)
+    return bundle.manifest
 
 
 def text_table(rows: list[tuple[str, ...]]) -> str:

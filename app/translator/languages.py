@@ -125,7 +125,7 @@ class Languages:
         return UnsupportedLanguages(
             f"{field} is in {language_name(language)} ({language}), "
             f"which is not translated into {language_name(target)} ({target}) here; "
-            f"supported: {self._listed()}; if the language is wrong, name the source",
+            f"supported: {self._listed(language, target)}; if the language is wrong, name the source",
             source=language,
             target=target,
             field=field,
@@ -135,14 +135,21 @@ class Languages:
         """Return the error for a pair. Its field is the source if nothing is translated from it."""
         is_known = source == "auto" or any(source == known for known, _ in self._pairs)
         return UnsupportedLanguages(
-            f"this pair is not translated here; supported: {self._listed()}",
+            f"this pair is not translated here; supported: {self._listed(source, target)}",
             source=source,
             target=target,
             field="target" if is_known else "source",
         )
 
-    def _listed(self) -> str:
-        """Return the served pairs, or the first MAX_LISTED_PAIRS and the number of the others, for an error message."""
-        listed = ", ".join(f"{one} to {other}" for one, other in sorted(self._pairs)[:MAX_LISTED_PAIRS])
-        num_others = len(self._pairs) - MAX_LISTED_PAIRS
+    def _listed(self, source: str, target: str) -> str:
+        """Return the served pairs for an error message.
+
+        Of more than MAX_LISTED_PAIRS, return the first ones and the number of the others. Pairs with the source or the
+        target of the request come first then.
+        """
+        pairs = sorted(self._pairs)
+        num_others = len(pairs) - MAX_LISTED_PAIRS
+        if num_others > 0:
+            pairs.sort(key=lambda pair: pair[0] != source and pair[1] != target)
+        listed = ", ".join(f"{one} to {other}" for one, other in pairs[:MAX_LISTED_PAIRS])
         return f"{listed} and {num_others} more" if num_others > 0 else listed

@@ -9,8 +9,8 @@ import pytest
 from app.bundle import Score, load_bundle
 from app.graphs import Precision
 from app.language_pairs import LanguagePair
-from export.model_card import render_card
-from tests.export.tiny import bundle_request
+from export.model_card import read_facts, render_card
+from tests.export.tiny import bundle_request, export_arguments
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,10 @@ def test_a_bar_in_the_name_of_a_corpus_does_not_end_its_cell(tiny: Path) -> None
     changed = manifest.model_copy(update={"training": training})
     card = render_card(bundle_request().facts, changed, num_parameters=1)
     assert "| one\\|two | 400 | CC0-1.0 |" in card
+
+
+def test_a_byte_order_mark_before_the_facts_is_ignored(tmp_path: Path) -> None:
+    export_arguments(tmp_path, tmp_path, tmp_path / "card.toml")
+    facts = read_facts(tmp_path / "card.toml")
+    (tmp_path / "card.toml").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "card.toml").read_bytes())
+    assert read_facts(tmp_path / "card.toml") == facts

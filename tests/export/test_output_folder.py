@@ -291,7 +291,9 @@ def test_the_files_of_another_format_have_the_modes_of_the_umask(
         (replace(SMALL, name="a\n"), "--name: "),
         (replace(SMALL, version="1\n"), "--version: "),
         (replace(SMALL, version="a b"), "--version: 'a b' is not of 1 to 64 letters, digits"),
-        (replace(SMALL, source="EN"), "--source: 'EN' is no BCP 47 tag, such as en or pt-BR"),
+        (replace(SMALL, source="EN"), "--source: 'EN' is written 'en' here"),
+        (replace(SMALL, source="en_GB"), "--source: 'en_GB' is no BCP 47 tag, such as en or pt-BR"),
+        (replace(SMALL, target="deu-AT"), "--target: 'deu-AT' is written 'de-AT' here"),
         (replace(SMALL, target="deutsch"), "--target: 'deutsch' is no BCP 47 tag"),
         (replace(SMALL, more_targets=(("f", ">>f<<"),)), "--target: 'f' is no BCP 47 tag"),
         (
@@ -369,3 +371,13 @@ def test_an_alignment_is_read(tiny: Path, tmp_path: Path) -> None:
     alignment = load_bundle(tmp_path / "new").manifest.alignment
     assert alignment is not None
     assert (alignment.layer, alignment.heads) == (1, (0, 1))
+
+
+def write_to_full_disk(bundle: Path) -> None:
+    with new_folder_beside(bundle), Path("/dev/full").open("wb", buffering=0) as full:
+        full.write(b"x")
+
+
+def test_a_failed_write_names_the_new_bundle(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'bundle'}'"):
+        write_to_full_disk(tmp_path / "bundle")

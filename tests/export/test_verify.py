@@ -105,8 +105,9 @@ def test_the_checks_are_printed_if_the_report_cannot_be_written(
 ) -> None:
     report = Report("tiny", "1", (Check("fp32 ids", False, "1 differs", 1, 0),), (), ())
     monkeypatch.setattr("export.verify.verify", lambda _path, _options: report)
-    with pytest.raises(FileNotFoundError):
-        run_verify(verify_arguments("bundle", "--json", str(tmp_path / "missing" / "report.json")))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file"):
+        run_verify(verify_arguments("bundle", "--json", str(tmp_path / "file" / "report.json")))
     assert "FAILED fp32 ids" in capsys.readouterr().err
 
 

@@ -108,3 +108,12 @@ def test_checkpoints_with_different_tokenizers_have_no_average(run: Path, tmp_pa
     write(run / "step-2", 6.0, write_tokenizer(tmp_path / "other.spm", vocab_size=399))
     with pytest.raises(CheckpointError, match=r"step-1 and .*step-2 have different tokenizers"):
         checkpoint.average(checkpoint.step_folders(run))
+
+
+def test_a_folder_without_checkpoints_is_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert average(tmp_path / "none", tmp_path / "new") == 1
+    assert f"{tmp_path / 'none'} has no checkpoint, a folder step-N" in capsys.readouterr().err
+    with pytest.raises(checkpoint.CheckpointError, match=f"it has no config.json; {run / 'step-2'} is one$"):
+        checkpoint.load(run)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from model.checkpoint import Saved, save
+from model.corpus import Corpus
+from model.corpus_cache import cached_corpus
 from model.lexicon import Entry, read_lexicon, write_lexicon
-from model.output_files import write_file
+from model.output_files import naming, write_file
 from model.tokenizer_training import add_tags
 from tests.model.sentences import write_tokenizer
 
@@ -98,3 +107,54 @@ def test_a_pipe_is_written_directly() -> None:
     finally:
         os.close(reader)
         os.close(writer)
+
+
+@contextmanager
+def largest_file(num_bytes: int) -> Iterator[None]:
+    """Writes beyond this size fail in the block, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path / "x.spm")
+    saved = Saved({"w": torch.zeros(50_000)}, {"model": {}}, {}, {})
+    before = names(tmp_path)
+    with largest_file(20_000), pytest.raises(OSError, match=r"step-7 cannot be written .*File too large"):
+        save(tmp_path / "step-7", saved, tmp_path / "x.spm")
+    assert names(tmp_path) == before
+
+
+def test_a_corpus_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    ids, starts, domains = np.zeros(50_000, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int16)
+    corpus = Corpus(ids, starts, domains, ("a",), Counter(), ())
+    with largest_file(20_000), pytest.raises(OSError, match=r"corpus cannot be written \(.*requested"):
+        cached_corpus(tmp_path / "corpus", {}, lambda: corpus)
+    assert names(tmp_path) == []
+
+
+def test_a_copy_that_cannot_be_written_is_named_with_one_reason(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "old" / folder).mkdir(parents=True)
+        (tmp_path / "old" / folder / "file").write_bytes(bytes(50_000))
+    with (
+        largest_file(20_000),
+        pytest.raises(OSError, match=r"/new cannot be written \(\S+ 27\] File too") as caught,
+        naming(tmp_path / "new"),
+    ):
+        shutil.copytree(tmp_path / "old", tmp_path / "new", copy_function=shutil.copyfile)
+    assert str(caught.value).count("File too large") == 1
+
+
+def test_an_error_of_a_write_names_the_output_and_keeps_its_type(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError, match=f"'{tmp_path}'"), naming(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    with pytest.raises(FileNotFoundError, match="none"), naming(tmp_path):
+        (tmp_path / "none").read_bytes()
+    with Path("/dev/full").open("wb") as full, pytest.raises(OSError, match=f"device: '{tmp_path}'"):  # noqa: SIM117
+        with naming(tmp_path):
+            os.write(full.fileno(), b"x")

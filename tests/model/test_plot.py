@@ -321,3 +321,13 @@ def test_the_notebook_shows_its_outputs_in_the_order_of_the_cells() -> None:
     ]
     assert len(pictures) == 5
     assert NOTEBOOK.stat().st_size < 1_000_000
+
+
+def test_a_short_model_shows_all_its_positions(
+    tokenizer_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = preset("tiny", 400, max_length=40)
+    content = checkpoint.Saved(Transformer(config).state_dict(), {"model": config.to_json()}, {}, {})
+    checkpoint.save(tmp_path / "short", content, tokenizer_path)
+    options = ("positions", "--checkpoint", tmp_path / "short", "--output", tmp_path / "short.png")
+    assert plot(capsys, *options)[0] == 0

@@ -173,6 +173,11 @@ def test_a_text_that_is_too_small_for_the_vocabulary_is_an_error(tmp_path: Path)
     assert not (tmp_path / "new.spm").exists()
 
 
+def test_a_vocabulary_that_is_too_small_names_the_options_of_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Increase --vocab-size or decrease --character-coverage\.$"):
+        train_tokenizer(pairs(), tmp_path / "new.spm", vocab_size=280)
+
+
 def test_known_characters_that_the_default_rule_folds_are_unchanged(tmp_path: Path) -> None:
     folded = "\u2026\u00b2\ufb01\uff21\u00bd\u2122\u00a0"
     known = [Pair(f"{pair.source} {folded}", pair.target, pair.domain) for pair in pairs()]

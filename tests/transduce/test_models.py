@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bundles.damage import set_field
 from transduce.cli import main
 from transduce.errors import ExitCode
 from transduce.models import MAX_PAIRS, BundleRow
@@ -68,3 +69,12 @@ def test_an_unusable_bundle_is_reported_and_the_others_are_listed(
 def test_a_folder_without_bundles_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", str(tmp_path)]) == ExitCode.FAILURE
     assert f"{tmp_path} holds no bundle" in capsys.readouterr().err
+
+
+def test_check_finds_a_tag_that_the_vocabulary_lacks(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_field("language_pairs", [{"source": "en", "target": "de", "source_prefix": ">>none<<"}])(folder / "a")
+    assert main(["models", str(folder / "a")]) == 0
+    assert main(["models", str(folder / "a"), "--check"]) == 1
+    assert "is '>>none<<', which source.spm does not have" in capsys.readouterr().err

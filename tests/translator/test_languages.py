@@ -358,6 +358,8 @@ def test_a_message_lists_some_pairs_and_counts_the_others() -> None:
     languages = Languages([LanguagePair(source=code, target="en") for code in codes], None)
     with pytest.raises(UnsupportedLanguages, match=r"supported: aa to en, .*, at to en and 3 more$"):
         languages.check("en", "aa")
+    with pytest.raises(UnsupportedLanguages, match=r"supported: aw to en, aa to en, .* and 3 more$"):
+        languages.check("aw", "de")
     listed = Languages([LanguagePair(source=code, target="en") for code in codes[:20]], None)
     with pytest.raises(UnsupportedLanguages, match=r"supported: aa to en, .*, at to en$"):
         listed.check("en", "aa")
