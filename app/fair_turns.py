@@ -14,8 +14,8 @@ T = TypeVar("T")
 class PlaceQueue(Generic[T]):
     """Items that wait for a place. Of the callers that wait, the one with the fewest places gets the next place.
 
-    If several have as few, the one that has waited longest without getting a place gets it. A caller is any name, such
-    as `Requester.share`.
+    If several callers have equally few places, the one whose wait began first gets it. A caller's wait begins anew when
+    the caller gets a place. A caller is any name, such as `Requester.share`.
     """
 
     def __init__(self) -> None:

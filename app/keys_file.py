@@ -87,7 +87,7 @@ def read_keys_file(path: Path) -> list[NamedKeys]:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise SettingsError([f"{VARIABLE}: the file has more than {MAX_FILE_BYTES} bytes"])
-        tables = tomllib.loads(content.decode("utf-8-sig"))  # editors of Windows write the mark
+        tables = tomllib.loads(content.decode("utf-8-sig"))  # Windows editors write a byte order mark
     except OSError as error:
         raise SettingsError([f"{VARIABLE}: the file cannot be read ({type(error).__name__})"]) from error
     except UnicodeDecodeError as error:

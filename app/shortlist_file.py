@@ -1,8 +1,10 @@
 """The file of shortlists in a bundle: which target subwords a source subword may become. Imports only numpy.
 
-The file has the 8 bytes of MAGIC, then little-endian numbers. The vocabulary size and the number of tables are uint32.
-Each table follows: num_always and num_ids as uint32, `always` and `ids` as uint16 (uint32 if the vocabulary has more
-than 65,536 subwords), `offsets` as uint32 (vocab_size + 1,). A table belongs to one direction of a model.
+A table belongs to one direction of a model. The file has the 8 bytes of MAGIC, then little-endian numbers:
+
+- the vocabulary size and the number of tables, uint32;
+- for each table: num_always and num_ids, uint32; `always` (num_always,) and `ids` (num_ids,), uint16, or uint32 if the
+  vocabulary has more than 65,536 subwords; `offsets` (vocab_size + 1,), uint32.
 """
 
 from __future__ import annotations

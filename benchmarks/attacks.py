@@ -39,8 +39,8 @@ SETTINGS = {**NO_CACHE, "files_enabled": "true", "reader_stall_s": "2"}
 class Neighbour:
     """Another caller, in a process of its own. It sends texts during a `with` block, in which the attack runs.
 
-    times_ms: latencies of its answered texts. num_failures: texts that were not translated, or after which /livez did
-    not answer 200. Both are set when the block ends.
+    num_failures: texts that were not translated, or after which /livez did not answer 200. times_ms: latencies of all
+    other texts. Both are set when the block ends.
     """
 
     def __init__(self, port: int) -> None:

@@ -154,11 +154,11 @@ class RayCluster:
     def wait_for_replicas(self, number: int, *, without: Collection[int] = ()) -> list[int]:
         """Wait until this many replicas have said that they are ready. without: process ids that have to be gone."""
 
-        def is_so() -> bool:
+        def are_ready() -> bool:
             found = self.replicas()
             return len(found) == number and not {*without} & {*found} and {*found} <= self._ready()
 
-        self._wait(is_so, f"there are {number} replicas")
+        self._wait(are_ready, f"{number} replicas are ready")
         return self.replicas()
 
     def lines(self, event: str) -> dict[int, int]:
@@ -186,11 +186,12 @@ class RayCluster:
         assert self._head.poll() is None, self._log.read().decode()
         return b"Ray runtime started" in self._log.read()
 
-    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+    def _wait(self, is_met: Callable[[], bool], condition: str) -> None:
+        """Wait until `is_met` returns True. condition: what that means, for the message of a failure."""
         until = time.monotonic() + HANG_TIMEOUT_S
-        while not is_so():
+        while not is_met():
             assert time.monotonic() < until, (
-                f"not within {HANG_TIMEOUT_S} s: {what}; replicas {self.replicas()}"
+                f"waited {HANG_TIMEOUT_S} s until {condition}; processes of replicas: {self.replicas()}"
             )
             time.sleep(0.5)
 

@@ -2,9 +2,10 @@
 
 Starts the server with its default settings, but without the sentence cache and coalescing. Sends it the 500 sentences
 of `sentences.tsv` over the loopback. Writes JSON and Markdown tables. The measured starts may use all cores. After that
-the server has one core and the client has another. Compared cases alternate within one run. Linux only. The exit code
-is 1 if a later int8 answer, alone or in a batch, differs in its text or its number of subwords from the first answer to
-the sentence alone.
+the server has one core and the client has another. Compared cases alternate within one run. Linux only.
+
+The first answer to a sentence alone is its reference. The exit code is 1 if another int8 answer, alone or in a batch,
+differs from the reference in its text or its number of subwords.
 
     python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """

@@ -4,8 +4,8 @@ Clients send a random mix of requests: lines, paragraphs, beams, samples, alignm
 close some connections before the answer. At every interval the benchmark reads the private memory of the server and of
 each worker, by kind:
 
-- row caches; if a cache column has MIN_DENSE_BYTES (`app/runtime/native_runner.py`) or more, only the first
-  NUM_SPARSE_ROWS rows of a cache
+- row caches: keys and values of all rows. If a column of a cache has MIN_DENSE_BYTES (`app/runtime/native_runner.py`)
+  or more, only the first NUM_SPARSE_ROWS rows of this cache count here
 - kernels: scratch memory of the native kernels, their weights unless other processes share them, and the other rows of
   such a cache
 - copied: pages that a worker shared after the fork and has written since

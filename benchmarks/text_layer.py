@@ -1,8 +1,8 @@
 """Measure the time that the text layer adds to a request, without the tokenizer.
 
 Each text is translated repeatedly with greedy search. From the second time on its sentences are cached, so almost only
-the text layer runs. The figure is the time that the request spends before and after the engine, minus the tokenizer's
-time for the same text, and minus the time of the request's hops to the text thread and back. Figures are medians.
+the text layer runs. The figure is the time that the request spends before and after the engine, minus two other times:
+the tokenizer's for the same text, and that of the request's hops to the text thread and back. Figures are medians.
 
     python -m benchmarks.text_layer --bundle bundles/en-de --output benchmarks/results/text_layer.json
 """

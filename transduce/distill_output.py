@@ -87,7 +87,7 @@ class ResumableOutput:
             temporary.unlink(missing_ok=True)
             raise
         self._head.unlink()
-        self._part.unlink()  # last: the next run can then lock a new one
+        self._part.unlink()  # deleted last, because its lock keeps other runs away until then
         return count
 
     def _check_output(self) -> None:

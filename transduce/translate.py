@@ -164,7 +164,8 @@ def translate_stream(client: Client, args: argparse.Namespace, params: Translate
 def progress_bar(file: Path | None) -> tqdm[NoReturn]:
     """A progress bar on stderr that counts bytes of `file`.
 
-    It is hidden for stdin, if stderr is not a terminal, and if stdout is one, because the lines show the progress.
+    It is hidden for stdin, and if stderr is not a terminal. It is also hidden if stdout is a terminal, because the
+    lines there show the progress.
     """
     is_hidden = file is None or not sys.stderr.isatty() or sys.stdout.isatty()
     total = None if file is None else file.stat().st_size

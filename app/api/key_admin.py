@@ -82,7 +82,7 @@ def key_figures(usage: Usage) -> dict[str, KeyFigures]:
             totals.num_characters,
             usage.num_in_progress(name),
             {limit: totals.refused[limit] for limit in set_limits},
-            {each.kind.name: each.used / each.limit for each in usage.standings(name)},
+            {each.kind.name: each.used / each.limit for each in usage.limit_usages(name)},
         )
     return found
 

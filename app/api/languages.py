@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-# A region by ISO 3166-1 or UN M.49. A code also matches without its region, but not without its script, as in zh-Hant,
-# because the text is written differently.
+# A region by ISO 3166-1 or UN M.49. A code also matches without its region. It does not match without its script, such
+# as Hant in zh-Hant, because another script changes how the text is written.
 _REGION = re.compile(r"[a-z]{2}|[0-9]{3}")
-# Codes of LibreTranslate's clients for languages with a script or a region, and codes of Chinese with the regions that
-# write traditional characters.
+# Codes that LibreTranslate's clients send for languages with a script or a region, and codes of Chinese in regions with
+# traditional characters.
 _ALIASES = {
     "zh": "zh-hans",
     "zt": "zh-hant",

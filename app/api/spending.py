@@ -48,13 +48,13 @@ def limit_headers(usage: Usage, caller: str) -> list[tuple[bytes, bytes]]:
 
     q: the limit. w: seconds of the period. r: what is left of the limit. t: seconds until the next period begins.
     """
-    standings = usage.standings(caller)
-    if not standings:
+    limits = usage.limit_usages(caller)
+    if not limits:
         return []
     now = usage.clock()
     policies, rests = [], []
     for name, limit, remaining, period in (
-        (each.kind.name, each.limit, each.remaining, each.period) for each in standings
+        (each.kind.name, each.limit, each.remaining, each.period) for each in limits
     ):
         policies.append(f'"{name}";q={limit};w={period.ends_at - period.starts_at}')
         rests.append(f'"{name}";r={remaining};t={max(1, math.ceil(period.ends_at - now))}')

@@ -3,8 +3,8 @@
 Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
 in the paragraph's commonest style has no marks. Text in another style, in a link, in a field, in a bookmark or in the
 range of a comment is between a pair of marks. If the commonest style of a link differs from the paragraph's, marks of
-this style enclose the whole text of the link, so that words that the translation adds in the link have it, too. An
-inline object, such as a picture or a footnote reference, is one mark. A blank to fill in is one mark, too: a field or a
+the link's style enclose its whole text. So words that the translation adds in the link have this style, too. An inline
+object, such as a picture or a footnote reference, is one mark. A blank to fill in is one mark, too: a field or a
 content control whose text has only spaces.
 """
 

@@ -1,7 +1,7 @@
 """JSON: translates string values. Keys, numbers, order and white space are kept.
 
-A translated string escapes each of `/`, `<`, `>`, `&` and `'` that the original string escapes, and characters beyond
-ASCII if the file escapes them all.
+A translated string escapes each of `/`, `<`, `>`, `&` and `'` that the original string escapes. It escapes characters
+beyond ASCII if the file escapes them all.
 """
 
 from __future__ import annotations

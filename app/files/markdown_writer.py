@@ -72,9 +72,14 @@ class BlockWriter:
     def __call__(self, translation: str) -> str:
         """The block's text with a translation.
 
-        The translation is written with the source's markup if the parser reads it back as the translation. Else code
-        spans that touch are divided, and links get the names of their definitions. If the parser still reads something
-        else, emphasis is moved, and as the last resort characters are escaped.
+        The translation is first written with the source's markup. Then these changes are added one by one, until the
+        parser reads the result as the translation:
+
+        - code spans that touch are divided;
+        - links name their definitions;
+        - white space is moved out of emphasis;
+        - emphasis beside a letter or digit is changed so that CommonMark accepts it;
+        - characters are escaped. The parser does not check this last resort.
         """
         pieces = self.tagged.read(translation)
         if not self.breaks:

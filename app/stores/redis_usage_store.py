@@ -48,7 +48,7 @@ class RedisUsageStore:
             url,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
-            # A network may have dropped the idle connection. The script adds a batch once, however often it runs.
+            # One retry, because a network may have dropped the idle connection. The script adds a repeated batch once.
             retry=Retry(NoBackoff(), 1),
             decode_responses=True,
         )

@@ -24,7 +24,7 @@ from app.stores.usage_store import Count, UsageStore
 SCRAPE_WAIT_S = 0.5
 
 
-class Standing(NamedTuple):
+class LimitUsage(NamedTuple):
     """What one caller has used of one limit in the current period."""
 
     kind: Kind
@@ -115,13 +115,15 @@ class Usage:
         if self.saver is not None:
             await self.saver.close()
 
-    def standings(self, caller: str) -> list[Standing]:
+    def limit_usages(self, caller: str) -> list[LimitUsage]:
         """Return what the caller has used of each limit of its key.
 
         The limit on concurrent requests is not in the list.
         """
         limits, periods = self.limits.get(caller, NO_LIMITS), self._update_periods()
-        return [Standing(kind, most, self.used(caller, kind), periods[kind]) for kind, most in limits.counted]
+        return [
+            LimitUsage(kind, most, self.used(caller, kind), periods[kind]) for kind, most in limits.counted
+        ]
 
     def used(self, caller: str, kind: Kind) -> int:
         """Return what the caller has used in the current period."""
@@ -181,7 +183,7 @@ class Usage:
             return
         exceeded = [
             each
-            for each in self.standings(caller)
+            for each in self.limit_usages(caller)
             if (amount := amounts[each.kind.unit]) and each.used + amount > each.limit
         ]
         if exceeded:
@@ -193,13 +195,13 @@ class Usage:
             self._count_refusal(caller, worst.kind.name)
             raise self._refusal(worst, amounts[worst.kind.unit])
 
-    def _refusal(self, standing: Standing, amount: int) -> QuotaExceeded | PayloadTooLarge:
-        kind, period = standing.kind, standing.period
-        limit = f"the limit of this API key is {standing.limit} {kind.unit} a {kind.length}"
-        if amount > standing.limit:
+    def _refusal(self, exceeded: LimitUsage, amount: int) -> QuotaExceeded | PayloadTooLarge:
+        kind, period = exceeded.kind, exceeded.period
+        limit = f"the limit of this API key is {exceeded.limit} {kind.unit} a {kind.length}"
+        if amount > exceeded.limit:
             return PayloadTooLarge(f"{limit}; this request needs {amount}")
         return QuotaExceeded(
-            f"{limit}: {standing.used} are used, and this request needs {amount}; "
+            f"{limit}: {exceeded.used} are used, and this request needs {amount}; "
             f"the next {kind.length} begins at {format_time(period.ends_at)}",
             retry_after_s=period.ends_at - self.clock(),
             is_of_characters=kind.unit is Unit.CHARACTERS,

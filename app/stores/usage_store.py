@@ -44,7 +44,7 @@ class Count(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Amounts to add to counts. number: a store's first batch has 1, and each next batch has the next number.
+    """Amounts to add to counts. number: 1 for the first batch of a server process, 2 for the second, and so on.
 
     A batch that is sent again keeps its number, so that the store can add it once.
     """

@@ -1,9 +1,9 @@
 """A minimal FastAPI server for a peer's engine, as a user would write it.
 
 `POST /v1/translate` takes {"text": ..., "source": ..., "target": ...} and answers {"translations": [{"text": ...}]}.
-At most --num-workers calls of the engine run at once. Without --window each request is one call. With --window the
-server puts requests that arrive within 5 ms, or while all workers are busy, into one call, at most 32 of them. The
-engine `echo` returns the text. It shows the minimum time that the framework takes.
+At most --num-workers calls of the engine run at once. Without --window each request is one call. With --window a call
+has up to 32 requests: those that arrive within 5 ms, or while all workers are busy. The engine `echo` returns the text.
+It shows the minimum time that the framework takes.
 
     python -m benchmarks.http.peer_server ctranslate2 --bundle bundles/en-de --model model.ct2 --port 8001
 """

@@ -20,8 +20,8 @@ from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload, from_texts
 
 # A slow server answers fewer sentences in a run than a fast one. For a fair comparison, the sentences' mean length must
-# not depend on how many are answered. With the seeds SEED and SEED + 1, the first n sentences have a mean number of
-# words that differs by at most 9 % from the mean of all sentences, for every n from 60 on.
+# not depend on how many are answered. With the seeds SEED and SEED + 1, this holds from 60 sentences on: the mean
+# number of words of the first sentences differs by at most 9 % from the mean of all sentences.
 SEED = 24
 NUM_SEEDS = 2
 WARM_UP_S = 1.0
@@ -154,10 +154,9 @@ def closed_loop(
     seconds: float,
     seed: int = SEED,
 ) -> ClosedLoopResult:
-    """Run closed-loop clients. Raises ValueError if no answer arrives.
+    """Run closed-loop clients. Raises ValueError if no request of the measured time is answered.
 
-    The run is repeated with a longer time, at most twice, if it has only a few answers, or if all of them belong to
-    requests from before the measured time.
+    A run with few such answers (FEW_ANSWERS, LEAST_ANSWERS) is repeated with a longer time, at most twice.
     """
     for duration_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
         plan = plan_of(server, dialect, workload, ClosedLoop(num_clients, duration_s), seed=seed)

@@ -124,7 +124,7 @@ def test_a_document_is_removed_although_its_file_cannot_be_deleted(monkeypatch: 
         await store.keep(document, b"text")
         monkeypatch.setattr(Path, "unlink", refuse)
         store.remove(document)
-        assert not store._files
+        assert not store._documents
 
     store = DocumentStore(LIMITS)
     try:
@@ -166,7 +166,7 @@ class Filled:
     @property
     def left(self) -> list[str]:
         """The names of the documents in the store. Checks that the disk has all of them but those in progress."""
-        names = [name for name, file in self.files.items() if file.file_id in self.store._files]
+        names = [name for name, file in self.files.items() if file.file_id in self.store._documents]
         folder = self.store._folder
         kept = {path.name for path in folder.path.iterdir()} if folder is not None else set()
         assert kept == {self.files[name].file_id for name in names if name.islower()}

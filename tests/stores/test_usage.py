@@ -110,8 +110,8 @@ def test_nothing_is_left_of_a_limit_that_was_lowered_below_what_is_used() -> Non
     usage = usage_of(Clock("2027-01-01"), characters_per_day=120)
     spend(usage, 120)
     usage.set_limits({"sales": KeyLimits(characters_per_day=100)})
-    (standing,) = usage.standings("sales")
-    assert (standing.used, standing.remaining) == (120, 0)
+    (of_limit,) = usage.limit_usages("sales")
+    assert (of_limit.used, of_limit.remaining) == (120, 0)
 
 
 def test_a_request_above_a_whole_limit_is_too_large() -> None:

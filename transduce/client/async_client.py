@@ -55,8 +55,8 @@ class AsyncClient:
 
         Raises:
             ValueError: the URL is not of the form http://host:port, `wire.is_api_key` refuses the API key, `timeout_s`
-                is not a number above 0, another one is not a number of at least 0, or the proxy or certificate
-                variables of the environment cannot be used.
+                is not a number above 0, `max_retries` or `max_wait_s` is not a number of at least 0, or the proxy or
+                certificate variables of the environment cannot be used.
         """
         self._limits = RetryLimits(max_retries, max_wait_s)
         self._connections = Connections(AsyncHttp, wire.Endpoint.of(url, api_key, timeout_s))

@@ -19,7 +19,7 @@ from transduce.client.wire import Endpoint, is_loopback
 # The maximum number of calls of one AsyncClient with a request in progress. Streams do not count. More calls could use
 # up the process's file descriptors.
 MAX_CALLS = 100
-# Open connections without a request.
+# The maximum number of connections that stay open without a request.
 MAX_IDLE_CONNECTIONS = 20
 # A longer timeout counts as none, because Python's sockets wait at most 2**31 ms.
 MAX_TIMEOUT_S = 2_000_000.0

@@ -64,7 +64,7 @@ class RequestRefused(TransduceError):
 
 
 class _TryLater(TransduceError):
-    """retry_after_s: the server's Retry-After in seconds; None without one."""
+    """Base of the errors after which a retry may succeed. retry_after_s: the server's Retry-After; None without one."""
 
     def __init__(
         self,

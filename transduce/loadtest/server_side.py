@@ -21,8 +21,8 @@ from transduce.restarts import has_restarted
 TIMEOUT_S = 5.0
 # Metrics of a Transduce server.
 STEPS = "transduce_decode_steps_total"
-# The sum of these counters, divided by the number of steps, is the mean number of rows of a step, including the rows
-# that a beam does not use yet.
+# The sum of these counters divided by the number of steps is the mean number of rows of a step. Rows that a beam does
+# not use yet count.
 ROW_STEPS = ('transduce_rows_total{use="decoded"}', 'transduce_rows_total{use="idle"}')
 COUNTERS = (
     STEPS,

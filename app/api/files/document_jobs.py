@@ -320,8 +320,8 @@ class DocumentJobs:
                 return [translation.text for translation in result.translations]
 
 
-def seconds_remaining(file: StoredDocument) -> int:
+def seconds_remaining(document: StoredDocument) -> int:
     """An estimate of the seconds until the translation is done, at least 1; 10 before the first batch is translated."""
-    spent_s = time.monotonic() - file.started_at
-    rest = file.num_characters - file.num_done
-    return max(1, round(spent_s * rest / file.num_done)) if file.num_done else 10
+    spent_s = time.monotonic() - document.started_at
+    rest = document.num_characters - document.num_done
+    return max(1, round(spent_s * rest / document.num_done)) if document.num_done else 10

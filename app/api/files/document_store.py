@@ -106,14 +106,14 @@ class DocumentStore:
 
     def __init__(self, limits: DocumentLimits) -> None:
         self._limits = limits
-        self._files: dict[str, StoredDocument] = {}
+        self._documents: dict[str, StoredDocument] = {}
         self._folder: LockedFolder | None = None
 
     def add(self, owner: str, share: str, name: str, num_bytes: int) -> StoredDocument:
         """Add a document. Its time limit begins now. Raises Overloaded if there is no room and none can be made."""
-        self._sweep()
-        self._make_room(share, num_files=1, num_bytes=num_bytes)
-        file = StoredDocument(
+        self._remove_expired()
+        self._make_room(share, num_documents=1, num_bytes=num_bytes)
+        document = StoredDocument(
             file_id=secrets.token_hex(24),
             key=secrets.token_hex(24),
             owner=owner,
@@ -122,65 +122,65 @@ class DocumentStore:
             num_bytes=num_bytes,
             ends_at=time.monotonic() + self._limits.timeout_s,
         )
-        self._files[file.file_id] = file
-        return file
+        self._documents[document.file_id] = document
+        return document
 
-    async def keep(self, file: StoredDocument, content: bytes) -> None:
+    async def keep(self, document: StoredDocument, content: bytes) -> None:
         """Store the translation. Raises Overloaded if there is no room for it and none can be made.
 
         Raises PayloadTooLarge if it exceeds `max_kept_bytes`, and NotReady if the disk is full or cannot be written.
         """
-        self._sweep()
+        self._remove_expired()
         if len(content) > self._limits.max_kept_bytes:
             raise PayloadTooLarge(
                 f"the translated file has {len(content)} bytes, and the server keeps at most "
                 f"{self._limits.max_kept_bytes} bytes of files"
             )
-        self._make_room(file.share, num_files=0, num_bytes=len(content) - file.num_bytes)
-        file.num_bytes = len(content)
+        self._make_room(document.share, num_documents=0, num_bytes=len(content) - document.num_bytes)
+        document.num_bytes = len(content)
         try:
-            await asyncio.to_thread(self._write, file, self._path(file), content)
+            await asyncio.to_thread(self._write, document, self._path(document), content)
         except OSError as error:
             raise storage_failure(error) from error
-        self._finish(file, DocumentStatus.DONE)
+        self._finish(document, DocumentStatus.DONE)
 
-    def fail(self, file: StoredDocument, message: str) -> None:
+    def fail(self, document: StoredDocument, message: str) -> None:
         """Set the status ERROR. The document and its message are kept for `ttl_s`."""
-        file.message = message
-        file.num_bytes = 0
-        self._finish(file, DocumentStatus.ERROR)
+        document.message = message
+        document.num_bytes = 0
+        self._finish(document, DocumentStatus.ERROR)
 
-    def _write(self, file: StoredDocument, path: Path, content: bytes) -> None:
+    def _write(self, document: StoredDocument, path: Path, content: bytes) -> None:
         """Write the file. If this raises OSError, no part of the file remains."""
         try:
             path.write_bytes(content)
         except OSError:
             _delete(path)
             raise
-        if file.file_id not in self._files:  # the request was cancelled and `remove` ran during the write
+        if document.file_id not in self._documents:  # the request was cancelled, and `remove` ran meanwhile
             _delete(path)
 
-    def _finish(self, file: StoredDocument, status: DocumentStatus) -> None:
-        file.status = status
-        file.expires_at = time.monotonic() + self._limits.ttl_s
-        asyncio.get_running_loop().call_later(self._limits.ttl_s + 0.1, self._sweep)
+    def _finish(self, document: StoredDocument, status: DocumentStatus) -> None:
+        document.status = status
+        document.expires_at = time.monotonic() + self._limits.ttl_s
+        asyncio.get_running_loop().call_later(self._limits.ttl_s + 0.1, self._remove_expired)
 
-    def _make_room(self, share: str, *, num_files: int, num_bytes: int) -> None:
-        """Drop documents of others until this caller may have `num_files` and `num_bytes` more.
+    def _make_room(self, share: str, *, num_documents: int, num_bytes: int) -> None:
+        """Drop documents of others until this caller may have `num_documents` and `num_bytes` more.
 
         If that is impossible, drop none and raise Overloaded.
         """
-        limits, left = self._limits, dict(self._files)
-        if not _drop(left, share, num_bytes, limits.max_kept_bytes, lambda file: file.num_bytes):
-            retry_after_s = self._retry_after_s(share, num_bytes, lambda file: file.num_bytes)
+        limits, left = self._limits, dict(self._documents)
+        if not _drop(left, share, num_bytes, limits.max_kept_bytes, lambda each: each.num_bytes):
+            retry_after_s = self._retry_after_s(share, num_bytes, lambda each: each.num_bytes)
             raise Overloaded("no room is left for files", retry_after_s=retry_after_s)
-        if not _drop(left, share, num_files, limits.max_files, lambda _: 1):
+        if not _drop(left, share, num_documents, limits.max_files, lambda _: 1):
             raise Overloaded(
                 f"{limits.max_files} files are in progress or stored already",
-                retry_after_s=self._retry_after_s(share, num_files, lambda _: 1),
+                retry_after_s=self._retry_after_s(share, num_documents, lambda _: 1),
             )
-        for file in [file for file in self._files.values() if file.file_id not in left]:
-            self.remove(file)
+        for document in [each for each in self._documents.values() if each.file_id not in left]:
+            self.remove(document)
 
     def _retry_after_s(self, share: str, wanted: int, size_of: Callable[[StoredDocument], int]) -> float:
         """Seconds until the first document with a `size_of` above 0 expires, at least 1.
@@ -188,52 +188,53 @@ class DocumentStore:
         The result is at most BEHIND_RETRY_S if another caller holds more than this caller would hold. wanted: how much
         more this caller wants, in the unit of `size_of`.
         """
-        held = _held(self._files, size_of)
-        first = min((file.expires_at for file in self._files.values() if size_of(file)), default=math.inf)
+        held = _held(self._documents, size_of)
+        ends = (each.expires_at for each in self._documents.values() if size_of(each))
+        first = min(ends, default=math.inf)
         is_behind = max(held.values(), default=0) > held[share] + wanted
         longest_s = BEHIND_RETRY_S if is_behind else self._limits.ttl_s
         return max(1.0, min(first - time.monotonic(), longest_s))
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> StoredDocument:
         """The owner's document with this id. key: the document's key; None to skip its check. Raises NoSuchDocument."""
-        self._sweep()
-        file = self._files.get(file_id)
-        if file is None or file.owner != owner:
+        self._remove_expired()
+        document = self._documents.get(file_id)
+        if document is None or document.owner != owner:
             raise NoSuchDocument("there is no such file here")
-        if key is not None and not hmac.compare_digest(file.key.encode(), key.encode()):
+        if key is not None and not hmac.compare_digest(document.key.encode(), key.encode()):
             raise NoSuchDocument("there is no such file here")
-        return file
+        return document
 
-    async def content(self, file: StoredDocument) -> bytes:
+    async def content(self, document: StoredDocument) -> bytes:
         """The translation. Raises NoSuchDocument."""
         try:
-            return await asyncio.to_thread(self._path(file).read_bytes)
+            return await asyncio.to_thread(self._path(document).read_bytes)
         except FileNotFoundError as error:
             raise NoSuchDocument("there is no such file here") from error
 
-    def remove(self, file: StoredDocument) -> None:
+    def remove(self, document: StoredDocument) -> None:
         """Remove a document and its file."""
-        self._files.pop(file.file_id, None)
+        self._documents.pop(document.file_id, None)
         if self._folder is not None:
-            _delete(self._path(file))
+            _delete(self._path(document))
 
     def close(self) -> None:
         """Remove all documents and the folder."""
-        self._files.clear()
+        self._documents.clear()
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
 
-    def _path(self, file: StoredDocument) -> Path:
+    def _path(self, document: StoredDocument) -> Path:
         if self._folder is None:
             self._folder = LockedFolder(FOLDER_PREFIX)
-        return Path(self._folder.path, file.file_id)
+        return Path(self._folder.path, document.file_id)
 
-    def _sweep(self) -> None:
+    def _remove_expired(self) -> None:
         """Remove the expired documents."""
         now = time.monotonic()
-        for file in [file for file in self._files.values() if file.expires_at <= now]:
-            self.remove(file)
+        for document in [each for each in self._documents.values() if each.expires_at <= now]:
+            self.remove(document)
 
 
 def _delete(path: Path) -> None:
@@ -242,40 +243,40 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
-def _held(files: Mapping[str, StoredDocument], size_of: Callable[[StoredDocument], int]) -> Counter[str]:
+def _held(documents: Mapping[str, StoredDocument], size_of: Callable[[StoredDocument], int]) -> Counter[str]:
     """The sum of the sizes of each caller's documents, by the caller's `share`."""
     held: Counter[str] = Counter()
-    for file in files.values():
-        held[file.share] += size_of(file)
+    for document in documents.values():
+        held[document.share] += size_of(document)
     return held
 
 
 def _drop(
-    files: dict[str, StoredDocument],
+    documents: dict[str, StoredDocument],
     share: str,
     amount: int,
     limit: int,
     size_of: Callable[[StoredDocument], int],
 ) -> bool:
-    """Remove finished documents from `files` until there is room for `amount` more; False if that is impossible.
+    """Remove finished documents from `documents` until there is room for `amount` more; False if that is impossible.
 
     share: the caller that wants to add `amount`. limit: the maximum sum of the sizes of all documents. A caller can
     lose a document only if it has a finished one and holds more than `share` would hold with `amount` more. Each time,
     the one of these callers that holds the most loses its oldest finished document.
     """
-    held = _held(files, size_of)
+    held = _held(documents, size_of)
     finished: dict[str, deque[StoredDocument]] = {}
-    for file in sorted(files.values(), key=lambda file: file.expires_at):
-        if file.is_finished and size_of(file):
-            finished.setdefault(file.share, deque()).append(file)
+    for document in sorted(documents.values(), key=lambda each: each.expires_at):
+        if document.is_finished and size_of(document):
+            finished.setdefault(document.share, deque()).append(document)
     while held.total() + amount > limit:
         callers = [each for each in finished if held[each] > held[share] + amount]
         if not callers:
             return False
         caller = max(callers, key=held.__getitem__)
-        file = finished[caller].popleft()
+        document = finished[caller].popleft()
         if not finished[caller]:
             del finished[caller]
-        held[caller] -= size_of(file)
-        del files[file.file_id]
+        held[caller] -= size_of(document)
+        del documents[document.file_id]
     return True

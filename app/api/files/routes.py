@@ -67,8 +67,8 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
     @router.get("/download_file/{name}", **DOWNLOAD)
     async def download_file(request: Request) -> Response:
         try:
-            file = jobs.store.find(PurePath(request.path_params["name"]).stem, request.state.caller)
-            return await download_response(jobs, file)
+            document = jobs.store.find(PurePath(request.path_params["name"]).stem, request.state.caller)
+            return await download_response(jobs, document)
         except NoSuchDocument as error:
             raise DialectError(404, str(error)) from error
 
@@ -114,13 +114,13 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
     return keys.caller_of(key if isinstance(key, str) else "")
 
 
-async def download_response(jobs: DocumentJobs, file: StoredDocument) -> Response:
+async def download_response(jobs: DocumentJobs, document: StoredDocument) -> Response:
     """The response with a translated file as an attachment. Raises NoSuchDocument."""
-    if file.status is not DocumentStatus.DONE:
+    if document.status is not DocumentStatus.DONE:
         raise NoSuchDocument("there is no such file here")
-    suffix = PurePath(file.name).suffix.lower()
+    suffix = PurePath(document.name).suffix.lower()
     headers = {"content-disposition": f'attachment; filename="translated{suffix}"', **dict(HEADERS)}
-    return Response(await jobs.store.content(file), media_type=OCTETS, headers=headers)
+    return Response(await jobs.store.content(document), media_type=OCTETS, headers=headers)
 
 
 def known_format(name: str) -> FileFormat:

@@ -12,12 +12,13 @@ from app.errors import Unauthorized
 from app.stores.key_limits import NO_LIMITS, KeyLimits
 
 # Paths of the server's own API and page that never need a key. A probe cannot hold a key, and a user types the key into
-# the page after it is loaded. The routes of another API have such a list in `Dialect.open_paths`. `Gate` checks no key
-# for these paths either, but some of their routes read the key from the query or the body.
+# the page after the page is loaded. `Dialect.open_paths` has the paths of another API for which `Gate` checks no key.
+# Some routes of those paths read the key from the query or the body.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
 # A route whose path begins with this prefix checks the administrator's token instead of an API key.
 ADMIN_PREFIX = "/admin/"
-# The second is the scheme of DeepL's clients. Every route that reads the key from this header accepts both.
+# Schemes of the header Authorization. The second is that of DeepL's clients. Every route that reads this header accepts
+# both, even a route of another API.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 

@@ -4,8 +4,8 @@ If the write buffer of a connection is full and its client reads nothing for `st
 
 A response may be complete before the request's body has arrived, such as an early 413. If the server closes the
 connection at once, the kernel answers the rest of the body with a reset, and the client may lose the response. So the
-server ends its own side only, reads the rest of the body, drops it, and then closes. With TLS it closes at once: the
-TLS layer tells the client the end, and drops what still arrives.
+server ends its own side only, reads the rest of the body, drops it, and then closes. With TLS the server closes at
+once: the TLS layer announces the end to the client, and drops what still arrives.
 
 If the body of a request is late, the application answers with 408, and the connection ends in the same way.
 """
@@ -27,9 +27,12 @@ from app.api.http.connections import ConnectionLimits
 from app.api.http.pipelining import PipeliningProtocol
 from app.observability.metrics import Metrics
 
-# Key of the extension in a request's scope: whether the client has disconnected or stalled, how long the request waited
-# unread, the time limit that its body has exceeded (None if it is not late), and a function that sets the callback for
-# a disconnect.
+# Key of the extension in a request's scope. The extension has these entries:
+# - is_disconnected: a function that tells whether the client has disconnected;
+# - has_stalled: a function that tells whether the client has read nothing for `stall_s`;
+# - late_after_s: a function that returns the time limit that the body has exceeded; None if it is not late;
+# - on_disconnect: a function that sets the callback for a disconnect;
+# - unread_s: seconds that the request waited unread.
 CONNECTION = "transduce.connection"
 
 
@@ -66,8 +69,9 @@ class ClosingProtocol(PipeliningProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer and report the disconnect.
 
-        The scopes and the last request's `_HeldTransport` then refer to this object no more. So it and the last
-        request's body are freed at once, and not by the garbage collector.
+        Also remove the references to this object: from the extension of the scopes, and from the last request, whose
+        `_HeldTransport` has one. So this object and the last request's body are freed at once, and not by the garbage
+        collector.
         """
         self._stop_stall_timer()
         super().connection_lost(exc)

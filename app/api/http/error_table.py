@@ -1,7 +1,7 @@
 """The table that maps errors to HTTP, and the bodies of errors on the native API.
 
-A body has at most MAX_BODY_BYTES. Of what a caller sent, it repeats only the request id, the name of a misspelt field,
-language codes, and values of options.
+A body has at most MAX_BODY_BYTES. It repeats only these parts of a request: the request id, the name of a misspelt
+field, language codes, and values of options.
 """
 
 from __future__ import annotations

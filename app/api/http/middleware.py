@@ -1,8 +1,7 @@
 """The middleware around every request. It is pure ASGI because Starlette's BaseHTTPMiddleware hides disconnects.
 
 `RequestScope` calls `Gate`, which calls the routes. `RequestScope` sets the request id and headers, answers errors,
-logs and counts the request. Before the body is read, `Gate` checks the declared size, the API key, and, on a server
-without keys, that no page of another site sent the request.
+logs and counts the request. `Gate` refuses requests before their bodies are read.
 """
 
 from __future__ import annotations
@@ -179,8 +178,8 @@ class _Answer:
 class Gate:
     """Refuses a request before its body is read.
 
-    The reasons are a declared size above the limit, a missing or unknown key, and, on a server without keys, a sender
-    that is a page of another site.
+    The reasons are a declared size above the limit, and a missing or unknown key. A server without keys also refuses a
+    request that a page of another site sends.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
 
 Here the defaults of a search's options (`SEARCH_FIELDS` of that module) only describe the API. An option that the body
-does not set has the default of the model or of `DecodingOptions`. `model_fields_set` has the fields that the body sets.
+does not set has the default of the model or of `DecodingOptions`. Pydantic's `model_fields_set` names the set fields.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ DETECT = operation(
     errors=ERRORS,
     example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
 )
-# The parsers of each set of models. A parser depends on the pairs of all models. So new models get new parsers.
+# The parsers of each `Models`, by the models that a body may need. A parser depends on the pairs of all models, so new
+# models get new parsers.
 _PARSERS: WeakKeyDictionary[Models, dict[tuple[ModelTranslator, ...], NativeParser]] = WeakKeyDictionary()
 MODELS = operation(
     TAG,
@@ -190,8 +191,8 @@ async def build_answer(
 ) -> object:
     """Return the result of `build`.
 
-    With tokens, or for texts of more than LONG_CHARACTERS, it is built, serialised and freed on another thread.
-    There it raises DeadlineExceeded if the request's deadline passes.
+    With tokens, or for texts of more than LONG_CHARACTERS, another thread builds, serialises and frees the result. If
+    the request's deadline passes meanwhile, this raises DeadlineExceeded.
     """
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     if not is_long:

@@ -150,11 +150,11 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator) -> None:
     async def used(request: Request) -> Response:
         usage, caller = plain.service.usage, request.state.caller
         await usage.refresh()
-        standings = [each for each in usage.standings(caller) if each.kind.unit is Unit.CHARACTERS]
-        # The last standing has the longest period. DeepL's period is a month.
+        limits = [each for each in usage.limit_usages(caller) if each.kind.unit is Unit.CHARACTERS]
+        # If the key has two limits, the last one is that of the month, which is DeepL's period.
         used, limit = (
-            (standings[-1].used, standings[-1].limit)
-            if standings
+            (limits[-1].used, limits[-1].limit)
+            if limits
             else (usage.used(caller, KINDS["characters_per_month"]), UNLIMITED_CHARACTERS)
         )
         answer: V2Usage = {"character_count": used, "character_limit": limit}
