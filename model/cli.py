@@ -136,11 +136,20 @@ def run_lexicon(args: argparse.Namespace) -> int:
 
 def add_average_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce average`."""
-    parser.add_argument("--run", required=True, type=Path, metavar="DIR", help="the folder of a training run")
+    parser.add_argument(
+        "--run", type=Path, metavar="DIR", help="the folder of a training run; needs --last or --best"
+    )
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--last", type=positive, metavar="N", help="the N newest checkpoints")
+    group.add_argument("--last", type=positive, metavar="N", help="the N newest checkpoints of the run")
     group.add_argument(
-        "--best", type=positive, metavar="N", help="the N checkpoints with the lowest dev loss"
+        "--best", type=positive, metavar="N", help="the N checkpoints of the run with the lowest dev loss"
+    )
+    group.add_argument(
+        "--checkpoint",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="a checkpoint of any run; repeat the option for each checkpoint",
     )
     parser.add_argument(
         "--output",
@@ -152,11 +161,17 @@ def add_average_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_average(args: argparse.Namespace) -> int:
-    """Average checkpoints of a run (section 6.1) into one that can be evaluated and exported."""
+    """Average checkpoints into one that can be evaluated and exported.
+
+    Those of one run are averaged as in section 6.1 of the paper, those of several runs as in a model soup (Wortsman et
+    al. 2022). Raises CheckpointError, and ValueError for --run with --checkpoint or for --last or --best without --run.
+    """
     from model import checkpoint
 
     output = checkpoint.check_output(args.output)
-    folders = (
+    if (args.run is None) == (args.checkpoint is None):
+        raise ValueError("--last and --best need --run, and --checkpoint stands without it")
+    folders: list[Path] = args.checkpoint or (
         checkpoint.step_folders(args.run)[-args.last :]
         if args.last
         else checkpoint.best_folders(args.run, args.best)

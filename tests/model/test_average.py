@@ -60,6 +60,21 @@ def test_the_last_checkpoints_are_the_newest(run: Path, tmp_path: Path) -> None:
     assert weights(tmp_path / "new") == [6.0, 6.0, 6.0]
 
 
+def test_named_checkpoints_of_several_runs_are_averaged(
+    run: Path, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "tuned", 9.0, tokenizer_path)
+    named = ["--checkpoint", str(run / "step-2"), "--checkpoint", str(tmp_path / "tuned")]
+    assert main(["average", *named, "--output", str(tmp_path / "new")]) == 0
+    assert weights(tmp_path / "new") == [7.5, 7.5, 7.5]
+    capsys.readouterr()
+    for arguments in (["--run", str(run), *named], ["--last", "1"]):
+        assert main(["average", *arguments, "--output", str(tmp_path / "other")]) == 1
+        message = "--last and --best need --run, and --checkpoint stands without it"
+        assert capsys.readouterr().err == f"transduce average: {message}\n"
+        assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("name", ["folder", "file", "run", "full", "noted", "bundle"])
 def test_an_output_that_is_no_checkpoint_or_has_other_files_is_left_as_it_is(
     name: str, run: Path, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
