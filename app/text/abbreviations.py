@@ -1,4 +1,4 @@
-"""Joins sentences that sentencex separates after an abbreviation or in a number."""
+"""Joins sentences that sentencex separates after an abbreviation or ordinal, in a number or before a mark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import re
 from collections.abc import Sequence
 
 # Abbreviations after which sentencex 1.0.32 ends a sentence, although no sentence ends with them. A sentence may end
-# with the Russian `им`, so it is left out. `_` is a space. An abbreviation with `#` counts only before a digit. A word
-# in lower case also has a form with a capital.
+# with the Russian `им`, so it is left out. `_` is a space. An abbreviation with `#` counts only before a digit or a
+# letter in lower case. A word in lower case also has a form with a capital.
 _ABBREVIATIONS = {
     "bg": "г-н д-р т.е",
     "bs": "br# npr str# sv tzv ul",
     "da": "bl.a",
+    "de": "Abb# Abs# abzgl Anm# Art.-Nr# ausschl Bd# Best.-Nr# betr bspw Dipl.-Ing ehem einschl entspr exkl Fa Fax# Frl"
+    " geb gem inkl insb insbes Kap# Kd.-Nr# max# mind Pos# stellv Tab# Tel# überw urspr versch vertr vorauss z.Hd"
+    " z._Hd zul zuzügl zzgl",
     "el": "Αγ αρ# δηλ σελ#",
+    "en": "approx Apt# avg Ch# Chap# Eq# Eqs# est# Ex# excl Figs# Fri# incl lbs# max# Mon# oz# para# pcs# Sat# Sect#"
+    " Tab# Tel# Temp# Thu# Tue# vol# Wed#",
     "es": "Dña",
     "fr": "M Mme Mlle Mgr Dr Pr St Ste c.-à-d no# n°#",
     "hr": "br# npr str# sv tzv ul",
@@ -36,8 +41,23 @@ _TOP_LEVEL_DOMAINS = "al|br|no|pl|sv"
 _POINT_AFTER_ORDINAL = frozenset(
     {"bs", "et", "eu", "hr", "hu", "is", "lv", "mk", "nb", "nn", "no", "pl", "sl", "sr", "tr"}
 )
-# Longer than any abbreviation. Only so many characters at the end of a sentence are compared, to save time.
-_LENGTH_OF_END = 16
+# In German, a full stop after a number ends no sentence if one of these words or marks is before the number, and the
+# word after it does not often begin a sentence: `im 3. Stock`, but not `Heute ist der 5. Wir feiern.`
+_BEFORE_ORDINAL = re.compile(
+    r"(?i:(?:\b(?:de[rmns]|die|das|[iav]m|zu[mr]|vom|beim|ins|jede[rmns]?|(?:[mds]ein|ihr|unser)e[rmns]?)|[,(\u2013])"
+    r" ?(?:\d{1,3}\. (?:und|oder|bis) )?\d{1,3}\.)\Z"
+)
+_STARTS = """
+    ab aber alle als am an auch auf aus bei bis bitte da danach dann das dein deine dem den denn der des dies diese
+    dieser dieses die doch dort du ein eine einem einen einer er es für gegen gestern heute herr frau hier ich ihr ihre
+    im in ist jede jeder jedes jetzt kein keine man mein meine mit morgen nach nicht noch nun nur ob oder ohne schon
+    seit sein seine sie sind so und unser unsere viele vom von vor wann war warum was weil wenn wer wie wir wo zu zum
+    zur
+"""
+_SENTENCE_STARTS = frozenset(_STARTS.split())
+_FIRST_WORD = re.compile(r"[^\W\d_]+")
+# Longer than any abbreviation or ordinal. Only so many characters at the end of a sentence are compared, to save time.
+_LENGTH_OF_END = 32
 
 
 def _pattern(abbreviations: str) -> re.Pattern[str]:
@@ -57,7 +77,10 @@ def joined(sentences: Sequence[str], language: str) -> list[str]:
     """Return the sentences, and join those between which no sentence ends. language: a base language."""
     groups: list[list[str]] = []
     for sentence in sentences:
-        if groups and _continues(groups[-1][-1].rstrip()[-_LENGTH_OF_END:], sentence.lstrip()[:1], language):
+        if groups and (
+            _continues(groups[-1][-1].rstrip()[-_LENGTH_OF_END:], sentence.lstrip()[:1], language)
+            or _is_joined(groups[-1][-1][-_LENGTH_OF_END:], sentence[:_LENGTH_OF_END], language)
+        ):
             groups[-1].append(sentence)
         else:
             groups.append([sentence])
@@ -75,4 +98,19 @@ def _continues(end: str, first: str, language: str) -> bool:
         if end[-1] == "." and first.islower() and language in _POINT_AFTER_ORDINAL:
             return True
     pattern = _PATTERNS.get(language)
-    return pattern is not None and pattern.search(f"{end} {first}") is not None
+    following = "0" if first.islower() else first
+    return pattern is not None and pattern.search(f"{end} {following}") is not None
+
+
+def _is_joined(end: str, start: str, language: str) -> bool:
+    """Whether two pieces are one sentence, because a mark joins them, or a German ordinal is between them.
+
+    end: the last characters of the first piece. start: the first characters of the second piece.
+    """
+    is_mark = start[:1] in (":", ";", ",") or (start[:1] == "\u2013" and start[1:2].isalnum())
+    if is_mark and not end[-1:].isspace():
+        return True
+    word = _FIRST_WORD.match(start.lstrip())
+    if language != "de" or word is None or word.group().lower() in _SENTENCE_STARTS:
+        return False
+    return _BEFORE_ORDINAL.search(end.rstrip()) is not None

@@ -10,7 +10,10 @@ except small ones (`and`, `the`) are capitalised, and three or more have lower-c
 reads it in lower case after its first letter, and the translation keeps the case that the model writes.
 
 Words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of one
-letter, and words with a capital after the first letter. All other sentences stay unchanged.
+letter, and words with a capital after the first letter.
+
+In all other sentences, the model reads a few English and German words in lower case that are in capitals for emphasis
+(`do NOT open`). The translation keeps the case that the model writes.
 
 In Turkish and Azerbaijani, the capital of `i` is `İ`, and that of `ı` is `I`. Greek capitals have no tonos. If `ι` or
 `υ` could then be read as one vowel with the letter before it, it gets a dialytika: `Μάιος` becomes `ΜΑΪΟΣ`.
@@ -46,6 +49,25 @@ _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
+# Words that texts write in capitals for emphasis. Most vocabularies lack them in capitals, and a model loses them.
+_EMPHASISED = {
+    "en": """
+        all also always any both can't cannot do don't every everyone first here last left must never new no not now
+        only please really right should still that this very without won't
+    """,
+    "de": """
+        alle alles auch bitte darf dürfen erst immer jede jeden jeder jetzt kein keine keinen muss müssen nicht nie
+        niemals nur sehr sofort unbedingt wirklich
+    """,
+}
+_EMPHASISED_WORDS = {
+    language: re.compile(
+        r"(?<![^\s\"'(\u201c\u201e])(?:"
+        + "|".join(words.upper().replace("'", "['\u2019]").split())
+        + r")(?![\w\-&/])"
+    )
+    for language, words in _EMPHASISED.items()
+}
 # Minimum number of words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep
 # their capitals, and the model translates these badly.
 MIN_TITLE_WORDS = 4
@@ -114,7 +136,9 @@ def lowered(text: str, casing: Casing, language: str) -> str:
 
     language: BCP 47 code of the sentence.
     """
-    first = None if casing is Casing.PLAIN else _LETTERS.search(text)
+    if casing is Casing.PLAIN:
+        return _without_emphasis(text, language)
+    first = _LETTERS.search(text)
     if first is None:
         return text
     kept = [first.start()]
@@ -124,6 +148,16 @@ def lowered(text: str, casing: Casing, language: str) -> str:
     for position in kept:
         result[position] = text[position]
     return "".join(result)
+
+
+def _without_emphasis(text: str, language: str) -> str:
+    """Return a sentence with its emphasised words in lower case, but a capital at the start."""
+    emphasised = _EMPHASISED_WORDS.get(base_language(language))
+    if emphasised is None or not _LOWER.search(text):
+        return text
+    return emphasised.sub(
+        lambda word: word.group().capitalize() if word.start() == 0 else word.group().lower(), text
+    )
 
 
 def _lowered_chunk(chunk: str, casing: Casing, language: str) -> str:

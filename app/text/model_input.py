@@ -5,7 +5,8 @@ one plain space where the text has, between two visible characters, a no-break o
 plain space. It reads nothing where the text has one of INVISIBLE. A longer run of spaces stays unchanged, because it is
 layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
-The model reads `-` for a hyphen beyond ASCII and for a minus sign, which most vocabularies lack.
+The model reads `-` for a hyphen beyond ASCII and for a minus sign, which most vocabularies lack. In a German text, it
+reads `„“` for `»«` around words.
 
 If two words, or a word and a punctuation mark, are neighbours both in the text and in the translation, the translation
 gets the text's space between them. It gets the text's hyphen or minus sign if the same words touch it on both sides, or
@@ -20,6 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
+
+from app.text.language_codes import base_language
 
 # Soft hyphen, zero-width space, word joiner and byte order mark. The joiners U+200C and U+200D are not among them,
 # because emoji and several scripts need them. Marks of writing direction are not among them, although the training data
@@ -42,6 +45,12 @@ _ASCII_RUN = re.compile(f"[{ASCII_SPACES}]+")
 # writes them.
 _Neighbours = tuple[str, str, str]
 _REPEATED = re.compile(f"[{ASCII_SPACES}]{{2}}")
+
+
+# The quotation marks of German books. An arrow such as the one in `Weiter \u00bb` touches no word.
+_ANGLES = frozenset("\u00ab\u00bb")
+_OPENING_ANGLE = re.compile(r"(?<!\w)[\u00ab\u00bb](?=[\w\u2026])")
+_CLOSING_ANGLE = re.compile(r"(?<=[\w.!?,\u2026])[\u00ab\u00bb](?!\w)")
 
 
 class ModelInput(NamedTuple):
@@ -93,6 +102,16 @@ def without_spaces_around_tags(text: str, positions: Iterable[int]) -> str:
     for position in doubled:
         characters[position] = _WORD_JOINER
     return "".join(characters)
+
+
+def with_common_quotes(text: str, language: str) -> str:
+    """Return a German text with \u201e\u201c in place of \u00bb\u00ab around words, which many vocabularies lack.
+
+    language: BCP 47 code of the text.
+    """
+    if base_language(language) != "de" or _ANGLES.isdisjoint(text):
+        return text
+    return _CLOSING_ANGLE.sub("\u201c", _OPENING_ANGLE.sub("\u201e", text))
 
 
 def without_invisible(text: str) -> str:

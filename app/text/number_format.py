@@ -14,10 +14,11 @@ A number keeps its length. These stay unchanged:
   - if the mark is a space, and they stand next to another number (`040 123 4567`);
   - if the mark is U+0020, and they have it twice or more and begin with three digits (`777 123 456`);
 - a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
-  capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`);
+  capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`), or a paragraph sign;
 - an English date that is valid with its day first and with its month first (`05/06/2025`).
 
-A number that stays unchanged anywhere in the text stays unchanged everywhere.
+A number that stays unchanged anywhere in the text stays unchanged everywhere. If the model writes the number of a
+heading or of a section with the target's marks, it gets its own marks again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _CLOCK = re.compile(
 )
 # Words that come before a number that is no quantity.
 _NUMBERED = re.compile(
-    r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr"
+    r"(?:versions?|ver|v|release|build|chapters?|ch|sections?|secs?|paragraphs?|articles?|clauses?|annex|appendix|rules?"
+    r"|steps?|equations?|eqs?|figures?|figs?|tables?|pages?|no|number|nr"
     r"|versi[oó]n|versão|versione|versie|wersja|verze|версия|версія|versjon|versio|sürüm)"
 )
 # Words of _NUMBERED that are common words in a language with points or spaces between groups (`no` in Spanish, `v` in
@@ -66,6 +68,8 @@ _COMMON_WORDS = frozenset(["no", "ver", "v"])
 # Another number before or after a number, with a space between them. A year before the number does not count.
 _NUMBER_BEFORE = re.compile(r"\d(?<!\b(?:19|20)\d\d)[" + SPACES + r"]$")
 _NUMBER_AFTER = re.compile(r"[" + SPACES + r"]\d")
+# What follows the number of a heading: a space and a letter, perhaps after a quotation mark.
+_HEADING = re.compile(r"\s[\"'\u201c\u201e\u2018]?([^\W\d_])")
 _BYTE = r"(?:1?\d{1,2}|2[0-4]\d|25[0-5])"
 _IP_ADDRESS = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 # A currency before a number, and a currency, unit or magnitude after it. The case of a unit of one letter counts, and
@@ -98,12 +102,14 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
     """Map the quantities and dates of a source to their spelling in the target language.
 
+    A number such as `section 2.4` stays unchanged, so its spelling with the target's marks is mapped to the source's.
     Languages are BCP 47 codes. A number that stays unchanged anywhere in the text is left out.
     """
     source_language, target_language = number_language(source_language), number_language(target_language)
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
     spellings: dict[str, str] = {}
+    restored: dict[str, str] = {}
     kept: set[str] = set()
     for match in NUMBER.finditer(text):
         rewritten = _rewritten_date(text, match, source_language, target_language)
@@ -111,9 +117,16 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
             rewritten = _rewritten(text, match, source_language, _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
+        elif _MARKS[source_language][0] == "." and _is_decimal(match) and _is_no_quantity(text, match):
+            kept.add(match.group())
+            if _is_reference(text, match):
+                restored[rewritten] = match.group()
         else:
             spellings[match.group()] = rewritten
-    return {written: each for written, each in spellings.items() if written not in kept and written != each}
+    changed = {
+        written: each for written, each in spellings.items() if written not in kept and written != each
+    }
+    return {written: each for written, each in restored.items() if each not in spellings} | changed
 
 
 def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
@@ -153,14 +166,17 @@ def _rewritten(
     clock = _CLOCK.match(text, match.end())
     if clock is not None and (clock[1] is None or source_language != "de"):
         return None
-    if not is_grouped and (decimal == "." and _is_no_quantity(text, match)):
-        return None
     if is_grouped and group != "," and _is_no_grouped_quantity(text, match, has_fraction=decimal in written):
         return None
     return "".join(
         target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
         for mark in written
     )
+
+
+def _is_decimal(match: re.Match[str]) -> bool:
+    """Whether a number has a point and digits on both sides, and nothing else."""
+    return match.group().replace(".", "", 1).isdecimal() and "." in match.group()
 
 
 def _is_attached(text: str, match: re.Match[str]) -> bool:
@@ -202,13 +218,26 @@ def _is_numbered(word: str) -> bool:
 
 def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
     """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
+    if _is_reference(text, match):
+        return True
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     if before is None or (word := before.group(1)) is None:
-        following = text[match.end() : match.end() + 2]
-        return not text[: match.start()].strip() and following[:1].isspace() and following[1:].isupper()
+        return False
     if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()) and not _is_amount(text, match):
         return True
-    return _is_numbered(word) or (word[0].isupper() and not _is_first(text, before.start()))
+    return word[0].isupper() and not _is_first(text, before.start())
+
+
+def _is_reference(text: str, match: re.Match[str]) -> bool:
+    """Whether the number begins a heading, or follows a paragraph sign or a word such as `version` or `section`."""
+    start = match.start()
+    before = _BEFORE.search(text, max(0, start - 40), start)
+    word = before.group(1) if before is not None else None
+    if word is not None:
+        return _is_numbered(word)
+    heading = _HEADING.match(text, match.end())
+    is_heading = heading is not None and heading[1].isupper() and not text[:start].strip()
+    return is_heading or "\u00a7" in text[max(0, start - 2) : start]
 
 
 def _is_amount(text: str, match: re.Match[str]) -> bool:

@@ -33,7 +33,7 @@ from app.text.formulas import mark_borders, tagged_words
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.language_codes import separator
-from app.text.model_input import ModelInput, model_input, without_spaces_around_tags
+from app.text.model_input import ModelInput, model_input, with_common_quotes, without_spaces_around_tags
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.protected_spans import closed_shortcodes
@@ -210,7 +210,8 @@ class ParsedText:
         if self.options.splitting is Splitting.LINES:
             lines = (trimmed(flat, *match.span()) for match in _LINES.finditer(flat))
             return [line for line in lines if line is not None]
-        return list(sentence_spans(flat, self.options.source_language))
+        has_columns = self.options.text_format is TextFormat.PLAIN and not self._ignores_line_breaks
+        return list(sentence_spans(flat, self.options.source_language, has_columns=has_columns))
 
     def _source(self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]) -> ModelInput:
         """Return the model's input for a part of a block, with these terms as words, and positions in the part."""
@@ -219,7 +220,7 @@ class ParsedText:
         if len(kept) < len(text):
             positions = [positions[index] for index in kept]
         language = self.options.source_language
-        cased = lowered(source, casing, language)
+        cased = with_common_quotes(lowered(source, casing, language), language)
         return ModelInput(
             cased, cased if written == source else lowered(written, casing, language), positions
         )

@@ -4,8 +4,8 @@ Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`,
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
 tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
 the merge fields `<% x %>`, `*|NAME|*`, `%%Name%%`, `%name%` and `$NAME$`, URLs, e-mail addresses, the options of
-commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, and colours such as `#ff0000`. Every search
-takes time linear in the length of the text.
+commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, colours such as `#ff0000`, and those of
+`app.text.symbol_spans`. Every search takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from unicodedata import category
 
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
+from app.text.symbol_spans import symbol_spans
 
 # Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
 PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
@@ -113,9 +114,11 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
 
     closed: the names for which `[name]` is a shortcode; None for the `closed_shortcodes` of the text.
     """
+    symbols = symbol_spans(text)
     if not _HINT.search(text):
-        return []
-    spans = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+        return list(symbols)
+    spans = [*symbols]
+    spans += [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
     spans += (Span(*match.span()) for match in _MERGE_FIELD.finditer(text))
     spans += _shortcodes(text, closed_shortcodes(text) if closed is None else closed)
     spans += _brace_spans(text)

@@ -1,9 +1,10 @@
 """Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
-A text is split into lines at every line break, tab, other control character and check box. `sentencex` splits lines
-into sentences. Over-long sentences are split between clauses, else between words, else between characters. The text
-between two spans stays unchanged: line breaks, indentation, bullets, numbering, and anything without a letter. If every
-span is replaced by itself, the result is the text.
+A text is split into lines at every line break, tab, other control character and check box, and lines into cells at
+marks such as `|` and at spaces between columns. `sentencex` splits cells into sentences. Over-long sentences are split
+between clauses, else between words, else between characters. The text between two spans stays unchanged: line breaks,
+indentation, bullets, numbering, and anything without a letter. If every span is replaced by itself, the result is the
+text.
 
 Time is linear in the text, or n log n for an over-long sentence.
 """
@@ -38,6 +39,13 @@ _UNKNOWN_MARKS = (
 # Lines in which sentencex finds no sentence end in any language, so that it need not be called. It is called for a line
 # with a semicolon, because Greek ends questions with it, and for one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
+# What is between the cells of a row and the items of a line: three spaces or more, and a mark or a check box such as
+# `[x]` between spaces.
+_MARK_OF_CELLS = r"(?<!\S)(?:[|\u00b7\u2022]|\[[ xX]?\])(?!\S)"
+_CELL_BORDER = re.compile(_MARK_OF_CELLS)
+_COLUMN_BORDER = re.compile(rf" {{3,}}+|{_MARK_OF_CELLS}")
+# Words in capitals and a colon at the start of a sentence, such as `WARNING: `, one with four letters or more.
+_LABEL = re.compile(r"\s*+(?=[^:]{0,20}[^\W\d_]{4})((?:[^\W\d_]+ ){0,3}[^\W\d_]+) ?:(?=\s+\S)")
 # Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
 # Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.
 _EDGE = (
@@ -60,7 +68,7 @@ _TRAILING = frozenset(
 # List marks at the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv), keycap emoji and the box of a task.
 _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\]"
-    r"|[0-9#*]\ufe0f?\u20e3)(?=\s)"
+    r"|[0-9#*]\ufe0f?\u20e3|/{2,3}|/\*{1,2})(?=\s|\Z)"
 )
 # A line that begins with a word has no list mark.
 _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
@@ -105,20 +113,31 @@ class Joined:
     spans: tuple[tuple[int, int], ...]
 
 
-def sentence_spans(text: str, language: str) -> Iterator[Span]:
+def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Iterator[Span]:
     """Yield the sentences of a text in order, without list marks and surrounding white space.
 
-    language: BCP 47 code, which selects the abbreviations that do not end a sentence.
+    language: BCP 47 code, which selects the abbreviations that do not end a sentence. has_columns: whether three spaces
+    or more separate columns.
     """
-    for line in _LINE.finditer(text):
-        marks = _after_marks(line.group())
-        start = line.start() + marks
-        for sentence in _sentences(line.group()[marks:], base_language(language)):
+    for start, cell in _cells(text, _COLUMN_BORDER if has_columns else _CELL_BORDER):
+        marks = _after_marks(cell)
+        start += marks
+        for sentence in _sentences(cell[marks:], base_language(language)):
             span = trimmed(text, start, start + len(sentence))
             # The sentence is as long in the text, although its spaces and marks may differ there.
             start += len(sentence)
             if span is not None:
                 yield span
+
+
+def _cells(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """Yield the position and the text of each part of a line between two borders."""
+    for line in _LINE.finditer(text):
+        start = line.start()
+        for found in border.finditer(text, start, line.end()):
+            yield start, text[start : found.start()]
+            start = found.end()
+        yield start, text[start : line.end()]
 
 
 def _after_marks(line: str) -> int:
@@ -165,7 +184,16 @@ def _sentences(line: str, language: str) -> list[str]:
         if type(error).__name__ != "PanicException":
             raise
         return [line]
-    return joined(sentences, language) if "".join(sentences) == plain else [line]
+    whole = joined(sentences, language) if "".join(sentences) == plain else [line]
+    return [part for sentence in whole for part in _without_label(sentence)]
+
+
+def _without_label(sentence: str) -> list[str]:
+    """Return the label in capitals at the start of a sentence and the rest, or the sentence if it has no label."""
+    label = _LABEL.match(sentence)
+    if label is None or not label[1].isupper():
+        return [sentence]
+    return [sentence[: label.end()], sentence[label.end() :]]
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ import numpy as np
 from app.text.alignment import Alignment, join_alignments, shifted, words
 from app.text.blocks import unused_placeholders
 from app.text.casing import Casing
+from app.text.corrections import Edit, corrections, moved_end, moved_start
 from app.text.glossary import GlossaryHit
 from app.text.model_input import with_written_characters
 from app.text.number_check import number_spans
@@ -29,11 +29,6 @@ from app.text.spacing import (
     without_strays,
 )
 from app.text.tags import Tag, TagKind, place_tags
-
-_DIGIT = re.compile(r"\d")
-_DIGITS_ONLY = re.compile(r"[\d\s.,!?]+")
-_WORD = re.compile(r"[^\W\d_]{2}")
-_DIGIT_AND_LETTER = re.compile(r"\d[^\W\d_]")
 
 
 class Fallback(Enum):
@@ -135,21 +130,6 @@ class Repaired(NamedTuple):
         """
         end = self.prefix_end
         return next((word.end for word in words(self.text) if word.start < end < word.end), end) if end else 0
-
-
-def is_wordless(source: str, translation: str) -> bool:
-    """Whether the source has letters or digits and the translation has none, or has just the source's digits.
-
-    "1" is no translation of "1 item". "5." may be one of "5th", and "5 %" of "5 percent".
-    """
-    if not any(map(str.isalnum, translation)):
-        return any(map(str.isalnum, source))
-    return (
-        _DIGITS_ONLY.fullmatch(translation) is not None
-        and _DIGIT.findall(translation) == _DIGIT.findall(source)
-        and _WORD.search(source) is not None
-        and _DIGIT_AND_LETTER.search(source) is None
-    )
 
 
 def source_as_translation(source: str, num_tokens: int = 0) -> SegmentTranslation:
@@ -261,7 +241,22 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
             repaired._replace(text="".join(repaired.text[index] for index in kept)),
             lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
         )
+    edits = corrections(segment.source, segment.placeholders, repaired.text)
+    repaired = _edited(repaired, [edit for edit in edits if edit.start >= repaired.prefix_end])
     return repaired._replace(text=segment.with_written_characters(repaired.text))
+
+
+def _edited(repaired: Repaired, edits: Sequence[Edit]) -> Repaired:
+    """Return the translation with these edits, which are in order."""
+    text = repaired.text
+    for edit in reversed(edits):
+        text = text[: edit.start] + edit.written + text[edit.end :]
+    if not edits:
+        return repaired
+    return _with_moved_offsets(
+        repaired._replace(text=text),
+        lambda start, end: (moved_start(edits, start), max(moved_start(edits, start), moved_end(edits, end))),
+    )
 
 
 def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:

@@ -11,6 +11,7 @@ from app.text.scripts import is_unspaced
 
 _DOUBLED = re.compile(r"(?<= ) +")
 _BEFORE_MARK = re.compile(r"(?<! ) +(?=[.,](?:\s|$))")
+_AFTER_HASH = re.compile(r"(?<=#) +(?=[^\W\d_])")
 # Marks that end a sentence, also those of Armenian, Arabic, Urdu, Hindi, Burmese, Amharic and Khmer.
 _ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\uff61\u0589\u061f\u06d4\u0964\u0965\u104b\u1362\u17d4\u17d5")
 # Marks that end a part of a sentence, also those of Arabic, Chinese and Japanese.
@@ -23,10 +24,11 @@ _CLOSING_CATEGORIES = frozenset({"Pe", "Pf"})
 def kept_positions(source: str, text: str) -> list[int] | None:
     """Return the indices of the characters of a translation that are kept; None for all.
 
-    Spaces are dropped if they are repeated, before a full stop or comma, at the start, or at the end. Spaces of one of
-    these four kinds are kept if the source has that kind.
+    Spaces are dropped if they are repeated, before a full stop or comma, between `#` and a word, at the start, or at
+    the end. Spaces of one of these five kinds are kept if the source has that kind.
     """
-    patterns = [each for each in (_DOUBLED, _BEFORE_MARK) if each.search(text) and not each.search(source)]
+    spaces = (_DOUBLED, _BEFORE_MARK, _AFTER_HASH)
+    patterns = [each for each in spaces if each.search(text) and not each.search(source)]
     start = len(text) - len(text.lstrip(" ")) if not source.startswith(" ") else 0
     end = len(text.rstrip(" ")) if not source.endswith(" ") else len(text)
     if not patterns and (start, end) == (0, len(text)):

@@ -17,9 +17,10 @@ from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
 from app.text.language_codes import separator
 from app.text.segmentation import Offsets
-from app.text.segments import Fallback, SegmentTranslation, is_wordless, join_parts, source_as_translation
+from app.text.segments import Fallback, SegmentTranslation, join_parts, source_as_translation
 from app.text.spans import scored_offsets, target_offsets
 from app.text.tokenizer import Tokenizer
+from app.text.wordless import is_wordless
 from app.translator.jobs import Part, SegmentJob, TextPlan, joint_reason
 from app.translator.request import (
     PairScore,
@@ -71,7 +72,7 @@ class Detokeniser:
         return joined._replace(fallbacks=fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
-        """Whether a part's best translation has no words, by the rule of `app.text.segments.is_wordless`."""
+        """Whether a part's best translation has no words, by the rule of `app.text.wordless.is_wordless`."""
         decoded = self.tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
         return is_wordless(part.span.of(job.segment.source), decoded.text)
 

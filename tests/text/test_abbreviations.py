@@ -45,8 +45,32 @@ def test_where_sentences_end(language: str, text: str, expected: list[str]) -> N
     assert [span.of(text) for span in sentence_spans(text, language)] == expected
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "num_sentences"),
+    [
+        ("en", "It takes approx. 5 days. We call approx. Monday.", 2),
+        ("en", "Open Mon.\u2013Fri., all day", 1),
+        ("en", "Attn.: Ms. Hill", 1),
+        ("en", "Max. weight: 5 lbs. per box, due on Fri. 5 May", 1),
+        ("en", "It has 5 lbs. The box is due on Fri. He knows.", 3),
+        ("en", "See Eq. 4 and vol. 3. I met Max. He left.", 3),
+        ("de", "Der Preis gilt zzgl. Versand. Er gilt inkl. Montage.", 2),
+        ("de", "USt-IdNr.: DE12", 1),
+        ("de", "Siehe Abb. 3 und Kap. 2.", 1),
+        ("de", "Sie wohnt im 3. Stock am Park.", 1),
+        ("de", "Das ist der 1. und 2. Teil. Der 12. Teil fehlt.", 2),
+        ("de", "Hafenweg 3, 1. Etage", 1),
+        ("de", "Heute ist der 5. Morgen ist der 6. Dann kommt er.", 3),
+        ("de", "Wir warten bis um 9. Danach gehen wir.", 2),
+        ("nl", "Kamer im 3. Stock", 2),
+    ],
+)
+def test_abbreviations_and_ordinals_end_no_sentence(language: str, text: str, num_sentences: int) -> None:
+    assert len(list(sentence_spans(text, language))) == num_sentences
+
+
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_english_and_german_have_no_list_of_abbreviations(language: str) -> None:
+def test_words_that_end_sentences_are_not_joined(language: str) -> None:
     parts = ["Mr. ", "Dr. ", "Mme. ", "2024. ", "mai ", "No. ", "5."]
     assert joined(parts, language) == parts
 

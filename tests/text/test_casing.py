@@ -148,3 +148,19 @@ def test_positions_do_not_change(text: str, casing: Casing, language: str) -> No
 def test_lowered_capitals_are_restored(text: str, language: str) -> None:
     text = text.upper()
     assert restored(lowered(text, Casing.CAPITALS, language), Casing.CAPITALS, language) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "Please do NOT open it NOW!", "Please do not open it now!"),
+        ("en", "You CANNOT, DON'T and CAN\u2019T stay", "You cannot, don't and can\u2019t stay"),
+        ("en", "ONLY for members", "Only for members"),
+        ("en-GB", "Both US and IT staff know NASA, NOT-gates and ALL/none", None),
+        ("de", "Bitte NICHT antworten, es gilt NUR heute.", "Bitte nicht antworten, es gilt nur heute."),
+        ("fr", "Ce n'est PAS NOT vrai", None),
+    ],
+)
+def test_emphasised_words_are_lowered_for_the_model(language: str, text: str, expected: str | None) -> None:
+    assert casing_of(text, language) is Casing.PLAIN
+    assert lowered(text, Casing.PLAIN, language) == (expected or text)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.glossary import Glossary, Term
-from app.text.model_input import INVISIBLE, model_input, with_written_characters
+from app.text.model_input import INVISIBLE, model_input, with_common_quotes, with_written_characters
 from app.text.parsed_text import ParsedText, ParseOptions, TextFormat, parse_text
 from app.text.segments import SegmentTranslation, SourceSegment, with_number_placeholders
 from benchmarks.roundtrip_models import copied, reversed_words
@@ -297,3 +297,9 @@ def test_a_term_may_have_wide_spaces_and_invisible_characters_inside(term: str, 
 def test_streamed_text_has_the_spaces_of_the_text() -> None:
     parsed, segment = parsed_sentence("It is 10&nbsp;km away", HTML)
     assert parsed.preview(segment, "Es 10 km") == "Es 10&nbsp;km"
+
+
+def test_german_angle_quotes_are_common_quotes_for_the_model() -> None:
+    text = "\u00bbKomm!\u00ab, rief er. \u00abJa\u00bb. Weiter \u00bb"
+    assert with_common_quotes(text, "de-AT") == "\u201eKomm!\u201c, rief er. \u201eJa\u201c. Weiter \u00bb"
+    assert with_common_quotes(text, "fr") == text

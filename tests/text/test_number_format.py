@@ -65,7 +65,27 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
-    assert rewritten_numbers(text, "en", "de") == {}
+    assert with_numbers_rewritten(text, rewritten_numbers(text, "en", "de")) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("See section 2.4 of it.", "Siehe Abschnitt 2,4.", "Siehe Abschnitt 2.4."),
+        ("See clause 4.2 of it.", "Siehe Klausel 4,2.", "Siehe Klausel 4.2."),
+        ("under \u00a7 4.2 of it", "nach \u00a7 4,2", "nach \u00a7 4.2"),
+        ('1.1 "Party" means', '1,1 "Partei" ist', '1.1 "Partei" ist'),
+        ("Section 2.4 and 3.5 kg", "Abschnitt 2,4 und 3.5 kg", "Abschnitt 2.4 und 3,5 kg"),
+        # the model may write a quantity with the marks of its language
+        (
+            "in Germany 3.5 million live",
+            "In Deutschland leben 3,5 Millionen",
+            "In Deutschland leben 3,5 Millionen",
+        ),
+    ],
+)
+def test_references_have_the_marks_of_the_source(source: str, text: str, expected: str) -> None:
+    assert with_numbers_rewritten(text, rewritten_numbers(source, "en", "de")) == expected
 
 
 def test_a_region_has_the_numbers_of_its_language_or_its_own() -> None:

@@ -40,16 +40,16 @@ PROSE = [
     # After a number, `-a` is more likely a suffix, as in Hungarian, than a flag that has no effect without a width.
     "20%-a magyar", "3%-e", "20 %-a", "20\u00a0%-a", "100%-d",
     "5 %.*", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do", "50 %I", "a %<b",
-    "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
+    "anna at example.org", "12:30", "e.g. this", "and/or", "C++", "{unclosed", "closed}", "$5",
     "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]", "[/]", "[/ no]", "a [b] c", "[the a=b",
-    "*bold* | text", "*| a", "2 *|x|", "||*", "<% open",
+    "*| a", "2 *|x|", "||*", "<% open",
     "yes--no", "He came --and left-- again", "Anna -- the --only -- one", "'It is late.' --said Anna.--", "--",
     "-- a dash", "--Anna", "-5", "-a", "-a, -b", "a-b--c", "<!--note-->", "It is late.--and then",
     "2024-01-02", "2024-01-02 10:00", "12024-01-02T10:00", "2024-01-02T10:00Zoe", "1234-5678", "0123-4567-89ab-cdef",
     "$5 and $6", "5$ or 6$", "US$ and A$", "between $5 and 10$", "$a b$", "$$", "$$x$$",
     "50%of 60%", "%bold b%", "100%sure%",
-    "#facade", "#decade", "#1", "#123", "#fff", "#1234567", "&#123456;", "a#123456", "#123456th",
-    "<3 and 4>", "snake_case", "www", "http is a protocol", "that@", "one, two",
+    "#facade", "#decade", "#fff", "&#123456;", "a#123456", "#123456th",
+    "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
 
 

@@ -332,3 +332,27 @@ CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 def test_a_control_character_separates_sentences(control: str) -> None:
     assert spans_of(f"a{control}b{control}{control}") == [(0, 1), (2, 3)]
     assert spans_of(f"{control}It is late") == [(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Chair    2 pieces     $50", ["Chair", "2 pieces"]),
+        ("Two  spaces are one sentence", ["Two  spaces are one sentence"]),
+        ("| Name | Age |\n|------|-----|", ["Name", "Age"]),
+        ("Home \u00b7 About us \u2022 Help", ["Home", "About us", "Help"]),
+        ("Lunch: [ ] Yes [x] No, a[x] b", ["Lunch:", "Yes", "No, a[x] b"]),
+        ("a|b and 3\u00b74", ["a|b and 3\u00b74"]),
+        ("b)   Pears", ["Pears"]),
+        ("// Reads the name", ["Reads the name"]),
+        ("WARNING: Do not open. NOTE: It is hot.", ["WARNING:", "Do not open.", "NOTE:", "It is hot."]),
+        ("USB: a port. Note: it is hot. HELP:", ["USB: a port.", "Note: it is hot.", "HELP:"]),
+    ],
+)
+def test_columns_cells_and_labels_are_separate(text: str, expected: list[str]) -> None:
+    assert [span.of(text) for span in sentence_spans(text, "en")] == expected
+
+
+def test_spaces_separate_no_columns_where_line_breaks_are_spaces() -> None:
+    (span,) = sentence_spans("One    two", "en", has_columns=False)
+    assert span == (0, 10)

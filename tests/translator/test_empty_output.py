@@ -11,8 +11,8 @@ from app.decoding.option_changes import OptionChanges
 from app.decoding.options import FinishReason, Sampling
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.text.parsed_text import TextFormat
-from app.text.segments import is_wordless
 from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
+from app.text.wordless import is_wordless
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, ScriptedTranslator

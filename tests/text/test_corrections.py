@@ -1,0 +1,50 @@
+"""A translation has the closing marks of its source, and spaces before its placeholders."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.text.segments import SegmentTranslation, repair
+from tests.text.test_segments import A, segment, translated
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("Come here!!!", "Komm her!", "Komm her!!!"),
+        ("Is it?!", "Ist es?", "Ist es?!"),
+        ("\u201cRun!!\u201d", "\u201eLauf!\u201c", "\u201eLauf!!\u201c"),
+        ("Well...", "Nun", "Nun..."),
+        ("Open\u2026", "Auf ...", "Auf ..."),
+        ("Good!!", "\u597d\uff01", "\u597d\uff01"),
+        ("Come here!", "Komm her.", "Komm her."),
+        (f"Is \u201c{A}\u201d here?", f"Ist{A} da?", f"Ist {A} da?"),
+        (f"the {A} file", f"die{A}-Datei", f"die {A}-Datei"),
+        (f"the pre-{A} file", f"die Vor{A}", f"die Vor{A}"),
+        (f"the {A}", f"\u90a3{A}", f"\u90a3{A}"),
+    ],
+)
+def test_a_translation_is_corrected(source: str, text: str, expected: str) -> None:
+    assert repair(segment(source), SegmentTranslation(text)).text == expected
+
+
+def test_offsets_follow_the_corrections() -> None:
+    translation = translated(f"See {A} now!!", f"Sieh{A} jetzt!", [(0, 0), (1, 1)])
+    repaired = repair(
+        segment(f"See {A} now!!"), translation._replace(token_offsets=[(0, 4), (4, 5), (6, 11), (11, 12)])
+    )
+    spans = [repaired.text[start:end] for start, end in repaired.token_offsets]
+    assert spans == ["Sieh", A, "jetzt", "!!"]
+
+
+def test_a_hashtag_is_not_separated_from_its_word() -> None:
+    assert (
+        repair(segment("It is #fun now"), SegmentTranslation("Es ist # Spa\u00df")).text
+        == "Es ist #Spa\u00df"
+    )
+    assert repair(segment("the # key"), SegmentTranslation("die # Taste")).text == "die # Taste"
+
+
+def test_a_prefix_is_not_corrected() -> None:
+    translation = SegmentTranslation(f"Sieh{A} jetzt!", prefix_end=12)
+    assert repair(segment(f"See {A} now!!"), translation).text == f"Sieh{A} jetzt!"
