@@ -64,7 +64,7 @@ _EMPHASISED_WORDS = {
     language: re.compile(
         r"(?<![^\s\"'(\u201c\u201e])(?:"
         + "|".join(words.upper().replace("'", "['\u2019]").split())
-        + r")(?![\w\-&/])"
+        + r")(?![\w\-&/]|(?<=NEW) [A-Z]{2})"
     )
     for language, words in _EMPHASISED.items()
 }
@@ -155,8 +155,9 @@ def _without_emphasis(text: str, language: str) -> str:
     emphasised = _EMPHASISED_WORDS.get(base_language(language))
     if emphasised is None or not _LOWER.search(text):
         return text
+    start = len(_LETTERS.split(text, maxsplit=1)[0])
     return emphasised.sub(
-        lambda word: word.group().capitalize() if word.start() == 0 else word.group().lower(), text
+        lambda word: word.group().capitalize() if word.start() == start else word.group().lower(), text
     )
 
 

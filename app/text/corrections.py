@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from app.text.spacing import closing_marks_start, follows_word, is_in_word
 
-# Marks that a model shortens or leaves out: `!!!`, `?!`, an ellipsis.
-_CLOSING_RUN = re.compile(r"[!?]{2,}|\.{3}|\u2026")
 _MARKS = re.compile(r"[.!?\u2026]+")
+# Marks that a model shortens or leaves out: `!!!`, `?!`, an ellipsis, `...?`.
+_SHORTENED = re.compile(r"[!?]{2}|\.{3}|\u2026")
 _ELLIPSES = frozenset(("...", "\u2026"))
 _QUOTES = frozenset("\"'\u2018\u201a\u201c\u201d\u201e\u00ab\u00bb")
 
@@ -22,10 +22,11 @@ class Edit(NamedTuple):
     end: int
     written: str
 
-    @property
-    def shift(self) -> int:
-        """Return how many characters the edit adds."""
-        return len(self.written) - (self.end - self.start)
+    def shift(self, position: int) -> int:
+        """Return by how many characters a position moves. A position that the edit removes moves to its end."""
+        if position >= self.end:
+            return len(self.written) - (self.end - self.start)
+        return min(0, self.start + len(self.written) - position)
 
 
 def corrections(source: str, placeholders: Sequence[str], text: str) -> list[Edit]:
@@ -41,20 +42,14 @@ def _missing_spaces(source: str, placeholders: Sequence[str], text: str) -> Iter
     for placeholder in placeholders:
         position, before = text.find(placeholder), source[: source.find(placeholder)][-1:]
         is_apart = before.isspace() or before in _QUOTES
-        if (
-            position > 0
-            and before
-            and is_apart
-            and text[position - 1].isalpha()
-            and is_in_word(text[position - 1])
-        ):
+        if position > 0 and is_apart and text[position - 1].isalpha() and is_in_word(text[position - 1]):
             yield Edit(position, position, " ")
 
 
 def _closing_run(source: str, text: str) -> Iterator[Edit]:
-    run = _CLOSING_RUN.search(source, closing_marks_start(source))
+    run = _MARKS.search(source, closing_marks_start(source))
     start = closing_marks_start(text)
-    if run is None or start == 0:
+    if run is None or start == 0 or not _SHORTENED.search(run.group()):
         return
     marks = _MARKS.search(text, start)
     if marks is None:
@@ -66,9 +61,9 @@ def _closing_run(source: str, text: str) -> Iterator[Edit]:
 
 def moved_start(edits: Sequence[Edit], position: int) -> int:
     """Return the position after the edits of a part that starts at this position."""
-    return position + sum(edit.shift for edit in edits if edit.end <= position)
+    return position + sum(edit.shift(position) for edit in edits)
 
 
 def moved_end(edits: Sequence[Edit], position: int) -> int:
     """Return the position after the edits of a part that ends at this position."""
-    return position + sum(edit.shift for edit in edits if edit.end <= position and edit.start < position)
+    return position + sum(edit.shift(position) for edit in edits if edit.start < position)

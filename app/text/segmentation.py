@@ -39,11 +39,13 @@ _UNKNOWN_MARKS = (
 # Lines in which sentencex finds no sentence end in any language, so that it need not be called. It is called for a line
 # with a semicolon, because Greek ends questions with it, and for one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
-# What is between the cells of a row and the items of a line: three spaces or more, and a mark or a check box such as
-# `[x]` between spaces.
-_MARK_OF_CELLS = r"(?<!\S)(?:[|\u00b7\u2022]|\[[ xX]?\])(?!\S)"
+# What is between the cells of a row and the items of a line: three spaces or more, a mark or a check box such as `[x]`
+# between spaces, and dots before a number.
+_MARK_OF_CELLS = r"(?<!\S)(?:[|\u00b7\u2022]|\[[ xX]?\])(?!\S)|(?<!\.)\.{4,}+(?= ?\d)"
 _CELL_BORDER = re.compile(_MARK_OF_CELLS)
 _COLUMN_BORDER = re.compile(rf" {{3,}}+|{_MARK_OF_CELLS}")
+# A bracket that is open for so many characters is probably never closed. Only these are read, to save time.
+_LENGTH_IN_BRACKETS = 80
 # Words in capitals and a colon at the start of a sentence, such as `WARNING: `, one with four letters or more.
 _LABEL = re.compile(r"\s*+(?=[^:]{0,20}[^\W\d_]{4})((?:[^\W\d_]+ ){0,3}[^\W\d_]+) ?:(?=\s+\S)")
 # Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
@@ -135,9 +137,16 @@ def _cells(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     for line in _LINE.finditer(text):
         start = line.start()
         for found in border.finditer(text, start, line.end()):
-            yield start, text[start : found.start()]
-            start = found.end()
+            if not _is_in_brackets(text, start, found.start()):
+                yield start, text[start : found.start()]
+                start = found.end()
         yield start, text[start : line.end()]
+
+
+def _is_in_brackets(text: str, start: int, position: int) -> bool:
+    """Whether a bracket is open at a position, and begins after `start` and near the position."""
+    start = max(start, position - _LENGTH_IN_BRACKETS)
+    return text.rfind("(", start, position) > text.rfind(")", start, position)
 
 
 def _after_marks(line: str) -> int:

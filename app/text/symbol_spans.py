@@ -1,12 +1,13 @@
 """Finds symbols and code that a translation has unchanged: blanks, operators, emoticons, user names and code.
 
-- blanks to fill in and dotted lines: `____`, `__/__/____`, `.....`, `. . . .`;
+- blanks to fill in and dotted lines: `____`, `__/__/____`, `.....`, `. . . .`, but not `Wait....` or
+  `Soup....2`;
 - the mark of a price without cents: `5,-`;
 - operators between spaces: `&&`, `!=`, `->`;
 - emoticons between spaces: `:-)`, `;)`, `<3`, `xD`;
 - user names such as `@anna`, and numbers such as `#5`;
 - stars and other marks next to a word: `**bold**`, `_so_`, `~~old~~`, `price*`, but not `5*3`;
-- code: text in backticks, `call()`, and `names_with_underscores`.
+- code: text in backticks, `call()`, and `names_with_underscores`, but not the German `Lehrer_innen`.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ from app.text.segmentation import Span
 
 # Most texts match none of these, and are therefore scanned only once.
 _HINT = re.compile(
-    r"[@`_*]|~~|\d,[\-\u2013]|#\d|\.{4}|\u2026{2}|\. \. \.|\(\)|(?:^|\s)(?:[:;=<&|!<>+\-*/][^\w\s]|<[3/]|[xX]D|\^)"
+    r"[@`_*]|~~|\d,[\-\u2013]|#\d|\.{4}|\u2026{3}|\. \. \.|\(\)|(?:^|\s)(?:[:;=<&|!<>+\-*/][^\w\s]|<[3/]|[xX]D|\^)"
 )
 _SYMBOLS = re.compile(
     # Blanks and dotted lines.
-    r"(?<!\w)_{2,}+(?>(?:[./:\-]_{2,}+)*)(?!\w)|(?<!\.)\.{4,}+|\u2026{2,}+|(?<!\S)\.(?>(?: \.){2,})(?!\S)"
+    r"(?<!\w)_{2,}+(?>(?:[./:\-]_{2,}+)*)(?!\w)"
+    r"|(?:(?<!\S)\.{4,}+|(?<!\.)\.{6,}+)(?! ?\d)|(?<!\u2026)\u2026{3,}+|(?<!\S)\.(?>(?: \.){2,})(?!\S)"
     # The mark of a price without cents.
     r"|(?<=\d),(?:--?|\u2013)(?=[\s.,!?;:)]|\Z)(?!\s*\d)"
-    # Operators. A dash such as `--` is none.
-    r"|(?<=\S\s)(?!-+\s)[&|=!<>+\-*/:]{2,4}+(?=\s)"
+    # Operators. A dash such as `--` is none, and neither is the French ` !!`.
+    r"|(?<=\S\s)(?!(?:-+|!+)\s)[&|=!<>+\-*/:]{2,4}+(?=\s)"
     # Emoticons.
     r"|(?<!\S)(?:[:;]'?-?(?:[()*|/\\]{1,3}+|[DPpOo])|=[()]|</?3{1,5}+|\^_?\^|[xX]D)(?=[\s.,!?]|\Z)"
     # Stars of emphasis and footnotes, and other marks of emphasis.
-    r"|(?<![^\s(\"'\u201c\u201e])\*{1,3}(?=[^\W_])|(?<=[^\W_])\*(?![*\w])|(?<=[^\s*])\*{2,3}(?![*\w])"
-    r"|(?<!\w)_{1,2}(?=[^\W_])|(?<=[^\W_])_{1,2}(?!\w)|(?<![~\w])~~(?=\w)|(?<=[^\s~])~~(?![~\w])"
+    r"|(?<![^\s(\"'\u201c\u201e])\*{1,3}(?=[^\W_])|(?:(?<=[^\W_])|(?<=[^\W_][.!?)\u2026]))\*(?![*\w])"
+    r"|(?<=[^\s*])\*{2,3}(?![*\w])"
+    r"|(?<!\w)_{1,2}(?=[^\W_])|(?:(?<=[^\W_])|(?<=[^\W_][.!?)\u2026]))_{1,2}(?!\w)"
+    r"|(?<![~\w])~~(?=\w)|(?<=[^\s~])~~(?![~\w])"
     # User names and numbers.
     r"|(?<![\w&#/])#\d+(?!\w)|(?<![\w.@/\-])@[A-Za-z_](?>(?:[.\-]?[A-Za-z0-9_])*)(?![\w@])"
     # Code.
     r"|(?<![`\w])(?P<mark>`{1,2})(?![\s`])[^`\n]{1,200}+(?<!\s)(?P=mark)(?![`\w])"
-    r"|(?<![\w.])[A-Za-z_](?>(?:\.?[A-Za-z0-9_])*)\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]*+(?>(?:_[A-Za-z0-9]++)+)(?!\w)"
+    r"|(?<![\w.])[A-Za-z_](?>(?:\.?[A-Za-z0-9_])*)\(\)"
+    r"|(?<!\w)(?![A-Z][a-z]*+_in(?:nen[a-z]*+)?(?!\w))[A-Za-z][A-Za-z0-9]*+(?>(?:_[A-Za-z0-9]++)+)(?!\w)"
 )
 
 

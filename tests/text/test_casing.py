@@ -156,6 +156,8 @@ def test_lowered_capitals_are_restored(text: str, language: str) -> None:
         ("en", "Please do NOT open it NOW!", "Please do not open it now!"),
         ("en", "You CANNOT, DON'T and CAN\u2019T stay", "You cannot, don't and can\u2019t stay"),
         ("en", "ONLY for members", "Only for members"),
+        ("en", "\u201cNEVER run,\u201d he said", "\u201cNever run,\u201d he said"),
+        ("en", "A NEW map of NEW DELHI", "A new map of NEW DELHI"),
         ("en-GB", "Both US and IT staff know NASA, NOT-gates and ALL/none", None),
         ("de", "Bitte NICHT antworten, es gilt NUR heute.", "Bitte nicht antworten, es gilt nur heute."),
         ("fr", "Ce n'est PAS NOT vrai", None),

@@ -18,6 +18,9 @@ from tests.text.test_segments import A, segment, translated
         ("Open\u2026", "Auf ...", "Auf ..."),
         ("Good!!", "\u597d\uff01", "\u597d\uff01"),
         ("Come here!", "Komm her.", "Komm her."),
+        ("Me...?", "Ich?", "Ich...?"),
+        ("Me...?", "Ich...?", "Ich...?"),
+        ("Tea, etc., ?!", "Tee usw., ?!", "Tee usw., ?!"),
         (f"Is \u201c{A}\u201d here?", f"Ist{A} da?", f"Ist {A} da?"),
         (f"the {A} file", f"die{A}-Datei", f"die {A}-Datei"),
         (f"the pre-{A} file", f"die Vor{A}", f"die Vor{A}"),
@@ -37,12 +40,20 @@ def test_offsets_follow_the_corrections() -> None:
     assert spans == ["Sieh", A, "jetzt", "!!"]
 
 
+def test_offsets_within_a_removed_mark_are_at_its_end() -> None:
+    translation = SegmentTranslation("Nun......", token_offsets=[(0, 3), (3, 5), (5, 8), (8, 9)])
+    repaired = repair(segment("Well..."), translation)
+    assert repaired.text == "Nun..."
+    assert repaired.token_offsets == [(0, 3), (3, 5), (5, 6), (6, 6)]
+
+
 def test_a_hashtag_is_not_separated_from_its_word() -> None:
     assert (
         repair(segment("It is #fun now"), SegmentTranslation("Es ist # Spa\u00df")).text
         == "Es ist #Spa\u00df"
     )
     assert repair(segment("the # key"), SegmentTranslation("die # Taste")).text == "die # Taste"
+    assert repair(segment("die C#-Sprache"), SegmentTranslation("the C# code")).text == "the C# code"
 
 
 def test_a_prefix_is_not_corrected() -> None:

@@ -343,6 +343,8 @@ def test_a_control_character_separates_sentences(control: str) -> None:
         ("Home \u00b7 About us \u2022 Help", ["Home", "About us", "Help"]),
         ("Lunch: [ ] Yes [x] No, a[x] b", ["Lunch:", "Yes", "No, a[x] b"]),
         ("a|b and 3\u00b74", ["a|b and 3\u00b74"]),
+        ("Soup.....4 and tea ...... 12, v1...5", ["Soup", "4 and tea", "12, v1...5"]),
+        ("Paint (red | blue) | Wood", ["Paint (red | blue)", "Wood"]),
         ("b)   Pears", ["Pears"]),
         ("// Reads the name", ["Reads the name"]),
         ("WARNING: Do not open. NOTE: It is hot.", ["WARNING:", "Do not open.", "NOTE:", "It is hot."]),
