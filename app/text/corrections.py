@@ -1,4 +1,4 @@
-"""Corrects spaces before placeholders and marks at the end of a translation, which models often change."""
+"""Corrects what models often change: spaces before placeholders, dashes of ranges, marks at the end of a text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ _MARKS = re.compile(r"[.!?\u2026]+")
 # Marks that a model shortens or leaves out: `!!!`, `?!`, an ellipsis, `...?`.
 _SHORTENED = re.compile(r"[!?]{2}|\.{3}|\u2026")
 _ELLIPSES = frozenset(("...", "\u2026"))
+# Two numbers with an en dash between them, and two with a mark that a model writes in its place.
+_RANGE = re.compile(r"(?<!\d)(\d++)\u2013(?=(\d++))")
+_CHANGED_RANGE = re.compile(r"(?<!\d)(\d++)([:\-])(?=(\d++))")
 _QUOTES = frozenset("\"'\u2018\u201a\u201c\u201d\u201e\u00ab\u00bb")
 
 
@@ -33,9 +36,11 @@ def corrections(source: str, placeholders: Sequence[str], text: str) -> list[Edi
     """Return the edits that correct a translation, in order.
 
     - A placeholder that has a space or quotation mark before it in the source gets a space after a word.
+    - A range of numbers gets its en dash in the place of a hyphen or colon (`_changed_dashes`).
     - If the source ends with `!!!`, `?!`, an ellipsis or the like, so does the translation.
     """
-    return sorted((*_missing_spaces(source, placeholders, text), *_closing_run(source, text)))
+    spaces = _missing_spaces(source, placeholders, text)
+    return sorted((*spaces, *_changed_dashes(source, text), *_closing_run(source, text)))
 
 
 def _missing_spaces(source: str, placeholders: Sequence[str], text: str) -> Iterator[Edit]:
@@ -44,6 +49,29 @@ def _missing_spaces(source: str, placeholders: Sequence[str], text: str) -> Iter
         is_apart = before.isspace() or before in _QUOTES
         if position > 0 and is_apart and text[position - 1].isalpha() and is_in_word(text[position - 1]):
             yield Edit(position, position, " ")
+
+
+def _changed_dashes(source: str, text: str) -> Iterator[Edit]:
+    """Yield an edit for each range whose en dash is another mark in the translation.
+
+    A colon stays if the first number is not the smaller one, because such numbers are the score of a game.
+    """
+    if "\u2013" not in source:
+        return
+    ranges = set(_RANGE.findall(source))
+    known = set(_CHANGED_RANGE.findall(source))
+    for match in _CHANGED_RANGE.finditer(text):
+        first, mark, last = match.groups()
+        if (first, last) not in ranges or match.groups() in known:
+            continue
+        if mark == "-" or _size(first) < _size(last):
+            yield Edit(match.end() - 1, match.end(), "\u2013")
+
+
+def _size(number: str) -> tuple[int, str]:
+    """Return a key by which whole numbers compare by value."""
+    digits = number.lstrip("0")
+    return len(digits), digits
 
 
 def _closing_run(source: str, text: str) -> Iterator[Edit]:

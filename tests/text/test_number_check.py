@@ -132,5 +132,12 @@ def test_numbers_are_found_with_the_letters_of_their_word() -> None:
     assert [span.of(text) for span in number_spans(text, {"4", "2"})] == ["A4", "2nd"]
 
 
+def test_a_range_with_an_en_dash_is_found_as_a_whole() -> None:
+    text = "5\u20137, 1,000\u20132,000m, 8 \u2013 9, \u20134, 6\u2013x"
+    found = ["5\u20137", "1,000\u20132,000m", "8", "9", "4", "6"]
+    assert [span.of(text) for span in number_spans(text)] == found
+    assert [span.of(text) for span in number_spans(text, {"7", "9"})] == ["5\u20137", "9"]
+
+
 def test_a_long_word_without_digits_is_read_in_near_linear_time() -> None:
     check_near_linear(lambda size: number_spans("a" * size), 16_000)
