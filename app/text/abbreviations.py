@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 # Abbreviations after which sentencex 1.0.32 ends a sentence, although no sentence ends with them. A sentence may end
 # with the Russian `им`, so it is left out. `_` is a space. An abbreviation with `#` counts only before a digit or a
-# letter in lower case. A word in lower case also has a form with a capital.
+# letter in lower case. An abbreviation in lower case also has a form with a capital.
 _ABBREVIATIONS = {
     "bg": "г-н д-р т.е",
     "bs": "br# npr str# sv tzv ul",
@@ -43,9 +43,10 @@ _POINT_AFTER_ORDINAL = frozenset(
 )
 # In German, a full stop after a number ends no sentence if one of these words or marks is before the number, and the
 # word after it does not often begin a sentence: `im 3. Stock`, but not `Heute ist der 5. Wir feiern.`
-_BEFORE_ORDINAL = re.compile(
-    r"(?i:(?:\b(?:de[rmns]|die|das|[iav]m|zu[mr]|vom|beim|ins|jede[rmns]?|(?:[mds]ein|ihr|unser)e[rmns]?)|[,(\u2013])"
-    r" ?(?:\d{1,3}\. (?:und|oder|bis) )?\d{1,3}\.)\Z"
+_GERMAN_ORDINAL = re.compile(
+    r"(?:\b(?:de[rmns]|die|das|[ia]m|zu[mr]|vom|beim|ins|jede[rmns]?|(?:[mds]ein|ihr|unser)e[rmns]?)|[,(\u2013])"
+    r" ?(?:\d{1,3}\. (?:und|oder|bis) )?\d{1,3}\.\Z",
+    re.IGNORECASE,
 )
 _STARTS = """
     ab aber alle als am an auch auf aus bei bis bitte da danach dann das dein deine dem den denn der des dies diese
@@ -61,7 +62,10 @@ _LENGTH_OF_END = 32
 
 
 def _pattern(abbreviations: str) -> re.Pattern[str]:
-    """Match the end of a sentence, a space and the first character of the next one."""
+    """Return a pattern for the end of a sentence, a space, and the first character of the next one or `0`.
+
+    `0` stands for a letter in lower case.
+    """
     forms = [
         re.escape(form.rstrip("#").replace("_", " ")) + (r"\. \d" if form.endswith("#") else r"\. .")
         for each in abbreviations.split()
@@ -77,40 +81,52 @@ def joined(sentences: Sequence[str], language: str) -> list[str]:
     """Return the sentences, and join those between which no sentence ends. language: a base language."""
     groups: list[list[str]] = []
     for sentence in sentences:
-        if groups and (
-            _continues(groups[-1][-1].rstrip()[-_LENGTH_OF_END:], sentence.lstrip()[:1], language)
-            or _is_joined(groups[-1][-1][-_LENGTH_OF_END:], sentence[:_LENGTH_OF_END], language)
-        ):
+        if groups and _is_one_sentence(groups[-1][-1], sentence, language):
             groups[-1].append(sentence)
         else:
             groups.append([sentence])
     return ["".join(group) for group in groups]
 
 
-def _continues(end: str, first: str, language: str) -> bool:
-    """Whether two pieces are one sentence.
+def _is_one_sentence(before: str, after: str, language: str) -> bool:
+    """Whether no sentence ends between two pieces of a text."""
+    if not before[-1:].isspace() and _begins_with_mark(after):
+        return True
+    end, start = before.rstrip()[-_LENGTH_OF_END:], after.lstrip()[:_LENGTH_OF_END]
+    return (
+        _is_in_number(end, start[:1], language)
+        or _is_after_abbreviation(end, start[:1], language)
+        or (language == "de" and _is_after_german_ordinal(end, start))
+    )
 
-    end: the last characters of the first piece. first: the first character of the second piece.
+
+def _begins_with_mark(text: str) -> bool:
+    """Whether a text begins with a colon, semicolon or comma, or with an en dash before a letter or digit."""
+    return text[:1] in (":", ";", ",") or (text[:1] == "\u2013" and text[1:2].isalnum())
+
+
+def _is_in_number(end: str, first: str, language: str) -> bool:
+    """Whether a full-width decimal continues after `end`, or `end` is an ordinal before a letter in lower case.
+
+    first: the first character after `end` and white space.
     """
-    if end[-2:-1].isdigit():
-        if end[-1] == "\uff0e":
-            return first.isdigit()
-        if end[-1] == "." and first.islower() and language in _POINT_AFTER_ORDINAL:
-            return True
+    if not end[-2:-1].isdigit():
+        return False
+    if end[-1] == "\uff0e":
+        return first.isdigit()
+    return end[-1] == "." and first.islower() and language in _POINT_AFTER_ORDINAL
+
+
+def _is_after_abbreviation(end: str, first: str, language: str) -> bool:
+    """Whether `end` ends with an abbreviation that ends no sentence. first: as in `_is_in_number`."""
     pattern = _PATTERNS.get(language)
     following = "0" if first.islower() else first
     return pattern is not None and pattern.search(f"{end} {following}") is not None
 
 
-def _is_joined(end: str, start: str, language: str) -> bool:
-    """Whether two pieces are one sentence, because a mark joins them, or a German ordinal is between them.
-
-    end: the last characters of the first piece. start: the first characters of the second piece.
-    """
-    is_mark = start[:1] in (":", ";", ",") or (start[:1] == "\u2013" and start[1:2].isalnum())
-    if is_mark and not end[-1:].isspace():
-        return True
-    word = _FIRST_WORD.match(start.lstrip())
-    if language != "de" or word is None or word.group().lower() in _SENTENCE_STARTS:
+def _is_after_german_ordinal(end: str, start: str) -> bool:
+    """Whether `end` ends with an ordinal, and `start` begins with a word that does not often begin a sentence."""
+    word = _FIRST_WORD.match(start)
+    if word is None or word.group().lower() in _SENTENCE_STARTS:
         return False
-    return _BEFORE_ORDINAL.search(end.rstrip()) is not None
+    return _GERMAN_ORDINAL.search(end) is not None

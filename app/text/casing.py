@@ -9,8 +9,8 @@ An English title (`The Old Man and the Sea`) has at least four words and does no
 except small ones (`and`, `the`) are capitalised, and three or more have lower-case letters after the capital. The model
 reads it in lower case after its first letter, and the translation keeps the case that the model writes.
 
-Words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of one
-letter, and words with a capital after the first letter.
+In both, words with a digit stay unchanged, and so does the English word `I`, also in `I'm`. In a title, so do words of
+one letter, and words with a capital after the first letter.
 
 In all other sentences, the model reads a few English and German words in lower case that are in capitals for emphasis
 (`do NOT open`). The translation keeps the case that the model writes.
@@ -50,7 +50,7 @@ _SMALL = """
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
 # Words that texts write in capitals for emphasis. Most vocabularies lack them in capitals, and a model loses them.
-_EMPHASISED = {
+_EMPHASISED_WORDS = {
     "en": """
         all also always any both can't cannot do don't every everyone first here last left must never new no not now
         only please really right should still that this very without won't
@@ -60,13 +60,14 @@ _EMPHASISED = {
         niemals nur sehr sofort unbedingt wirklich
     """,
 }
-_EMPHASISED_WORDS = {
+# These words in capitals. The `NEW` of a name such as `NEW DELHI` is not among them.
+_EMPHASIS = {
     language: re.compile(
         r"(?<![^\s\"'(\u201c\u201e])(?:"
         + "|".join(words.upper().replace("'", "['\u2019]").split())
         + r")(?![\w\-&/]|(?<=NEW) [A-Z]{2})"
     )
-    for language, words in _EMPHASISED.items()
+    for language, words in _EMPHASISED_WORDS.items()
 }
 # Minimum number of words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep
 # their capitals, and the model translates these badly.
@@ -136,11 +137,11 @@ def lowered(text: str, casing: Casing, language: str) -> str:
 
     language: BCP 47 code of the sentence.
     """
-    if casing is Casing.PLAIN:
-        return _without_emphasis(text, language)
     first = _LETTERS.search(text)
     if first is None:
         return text
+    if casing is Casing.PLAIN:
+        return _without_emphasis(text, first.start(), language)
     kept = [first.start()]
     if base_language(language) == "en":
         kept += (match.start() for match in _WORD_I.finditer(text))
@@ -150,13 +151,12 @@ def lowered(text: str, casing: Casing, language: str) -> str:
     return "".join(result)
 
 
-def _without_emphasis(text: str, language: str) -> str:
-    """Return a sentence with its emphasised words in lower case, but a capital at the start."""
-    emphasised = _EMPHASISED_WORDS.get(base_language(language))
-    if emphasised is None or not _LOWER.search(text):
+def _without_emphasis(text: str, start: int, language: str) -> str:
+    """Return a sentence with its emphasised words in lower case, but with a capital at `start`, its first letter."""
+    emphasis = _EMPHASIS.get(base_language(language))
+    if emphasis is None or not _LOWER.search(text):
         return text
-    start = len(_LETTERS.split(text, maxsplit=1)[0])
-    return emphasised.sub(
+    return emphasis.sub(
         lambda word: word.group().capitalize() if word.start() == start else word.group().lower(), text
     )
 

@@ -1,4 +1,4 @@
-"""Corrects what models often change: spaces before placeholders, dashes of ranges, marks at the end of a text."""
+"""Corrects what models often change: spaces before placeholders, dashes of ranges, marks at the end of a segment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import NamedTuple
 from app.text.spacing import closing_marks_start, follows_word, is_in_word
 
 _MARKS = re.compile(r"[.!?\u2026]+")
-# Marks that a model shortens or leaves out: `!!!`, `?!`, an ellipsis, `...?`.
+# Marks that a model may shorten or leave out: `!!!`, `?!`, an ellipsis, `...?`.
 _SHORTENED = re.compile(r"[!?]{2}|\.{3}|\u2026")
 _ELLIPSES = frozenset(("...", "\u2026"))
-# Two numbers with an en dash between them, and two with a mark that a model writes in its place.
-_RANGE = re.compile(r"(?<!\d)(\d++)\u2013(?=(\d++))")
-_CHANGED_RANGE = re.compile(r"(?<!\d)(\d++)([:\-])(?=(\d++))")
+_EN_DASH = "\u2013"
+# A range: two numbers with an en dash, or with a mark that a model writes in its place. Ranges such as the two of
+# `1:2-3` share a number.
+_RANGE = re.compile(rf"(?<!\d)(\d++)([{_EN_DASH}:\-])(?=(\d++))")
 _QUOTES = frozenset("\"'\u2018\u201a\u201c\u201d\u201e\u00ab\u00bb")
 
 
@@ -26,7 +27,10 @@ class Edit(NamedTuple):
     written: str
 
     def shift(self, position: int) -> int:
-        """Return by how many characters a position moves. A position that the edit removes moves to its end."""
+        """Return by how many characters the edit moves a position.
+
+        A position inside text[start:end] moves back to the end of `written`, if it is after that end.
+        """
         if position >= self.end:
             return len(self.written) - (self.end - self.start)
         return min(0, self.start + len(self.written) - position)
@@ -37,10 +41,10 @@ def corrections(source: str, placeholders: Sequence[str], text: str) -> list[Edi
 
     - A placeholder that has a space or quotation mark before it in the source gets a space after a word.
     - A range of numbers gets its en dash in the place of a hyphen or colon (`_changed_dashes`).
-    - If the source ends with `!!!`, `?!`, an ellipsis or the like, so does the translation.
+    - If the source ends with `!!!`, `?!`, an ellipsis or the like, so does the translation (`_changed_closing_marks`).
     """
     spaces = _missing_spaces(source, placeholders, text)
-    return sorted((*spaces, *_changed_dashes(source, text), *_closing_run(source, text)))
+    return sorted((*spaces, *_changed_dashes(source, text), *_changed_closing_marks(source, text)))
 
 
 def _missing_spaces(source: str, placeholders: Sequence[str], text: str) -> Iterator[Edit]:
@@ -54,44 +58,47 @@ def _missing_spaces(source: str, placeholders: Sequence[str], text: str) -> Iter
 def _changed_dashes(source: str, text: str) -> Iterator[Edit]:
     """Yield an edit for each range whose en dash is another mark in the translation.
 
-    A colon stays if the first number is not the smaller one, because such numbers are the score of a game.
+    A mark stays if the source has it between the same two numbers. A colon also stays if the first number is not the
+    smaller one, because such numbers may be the score of a game.
     """
-    if "\u2013" not in source:
+    if _EN_DASH not in source:
         return
     ranges = set(_RANGE.findall(source))
-    known = set(_CHANGED_RANGE.findall(source))
-    for match in _CHANGED_RANGE.finditer(text):
+    for match in _RANGE.finditer(text):
         first, mark, last = match.groups()
-        if (first, last) not in ranges or match.groups() in known:
-            continue
-        if mark == "-" or _size(first) < _size(last):
-            yield Edit(match.end() - 1, match.end(), "\u2013")
+        is_changed = (first, _EN_DASH, last) in ranges and (first, mark, last) not in ranges
+        if is_changed and (mark == "-" or _size(first) < _size(last)):
+            yield Edit(*match.span(2), _EN_DASH)
 
 
 def _size(number: str) -> tuple[int, str]:
-    """Return a key by which whole numbers compare by value."""
+    """Return a key by which whole numbers compare by value. `int` refuses numbers of more than 4300 digits."""
     digits = number.lstrip("0")
     return len(digits), digits
 
 
-def _closing_run(source: str, text: str) -> Iterator[Edit]:
-    run = _MARKS.search(source, closing_marks_start(source))
+def _changed_closing_marks(source: str, text: str) -> Iterator[Edit]:
+    """Yield an edit if the source ends with marks of _SHORTENED, and the translation with other marks or none.
+
+    A translation that has only marks beyond _MARKS after its last word, such as a comma or a wide mark, keeps these.
+    """
+    wanted = _MARKS.search(source, closing_marks_start(source))
     start = closing_marks_start(text)
-    if run is None or start == 0 or not _SHORTENED.search(run.group()):
+    if wanted is None or start == 0 or not _SHORTENED.search(wanted.group()):
         return
-    marks = _MARKS.search(text, start)
-    if marks is None:
+    found = _MARKS.search(text, start)
+    if found is None:
         if not any(map(follows_word, text[start:])):
-            yield Edit(start, start, run.group())
-    elif marks.group() != run.group() and not _ELLIPSES.issuperset((marks.group(), run.group())):
-        yield Edit(*marks.span(), run.group())
+            yield Edit(start, start, wanted.group())
+    elif found.group() != wanted.group() and not _ELLIPSES.issuperset((found.group(), wanted.group())):
+        yield Edit(*found.span(), wanted.group())
 
 
 def moved_start(edits: Sequence[Edit], position: int) -> int:
-    """Return the position after the edits of a part that starts at this position."""
+    """Return where a part that starts at this position starts after the edits."""
     return position + sum(edit.shift(position) for edit in edits)
 
 
 def moved_end(edits: Sequence[Edit], position: int) -> int:
-    """Return the position after the edits of a part that ends at this position."""
+    """Return where a part that ends at this position ends after the edits."""
     return position + sum(edit.shift(position) for edit in edits if edit.start < position)

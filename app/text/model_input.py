@@ -6,7 +6,7 @@ plain space. It reads nothing where the text has one of INVISIBLE. A longer run 
 layout. U+3000 next to a character as wide as a Chinese one stays, too, because it does not separate words.
 
 The model reads `-` for a hyphen beyond ASCII and for a minus sign, which most vocabularies lack. In a German text, it
-reads `„“` for `»«` around words.
+reads `„“` for `»«` and `«»` around words.
 
 If two words, or a word and a punctuation mark, are neighbours both in the text and in the translation, the translation
 gets the text's space between them. It gets the text's hyphen or minus sign if the same words touch it on both sides, or
@@ -41,12 +41,10 @@ _PAIR = re.compile(f"(?<=\\S)(?: [{''.join(_WIDE_SPACES)}]|[{''.join(_WIDE_SPACE
 # A run of these counts as one space in markup.
 ASCII_SPACES = " \t\n\r\f"
 _ASCII_RUN = re.compile(f"[{ASCII_SPACES}]+")
+_REPEATED = re.compile(f"[{ASCII_SPACES}]{{2}}")
 # What is before a space or hyphen, a plain space or hyphen, and what is after it. They are composed (NFC), as the model
 # writes them.
 _Neighbours = tuple[str, str, str]
-_REPEATED = re.compile(f"[{ASCII_SPACES}]{{2}}")
-
-
 # The quotation marks of German books. An arrow such as the one in `Weiter \u00bb` touches no word.
 _ANGLES = frozenset("\u00ab\u00bb")
 _OPENING_ANGLE = re.compile(r"(?<!\w)[\u00ab\u00bb](?=[\w\u2026])")
@@ -105,7 +103,7 @@ def without_spaces_around_tags(text: str, positions: Iterable[int]) -> str:
 
 
 def with_common_quotes(text: str, language: str) -> str:
-    """Return a German text with \u201e\u201c in place of \u00bb\u00ab around words, which many vocabularies lack.
+    """Return a German text with `„“` in place of `»«` and `«»` around words. Many vocabularies lack `»` and `«`.
 
     language: BCP 47 code of the text.
     """

@@ -45,7 +45,8 @@ _GAP = re.compile(f"[{SPACES}\uff0c]")
 _DOTTED_DATE = re.compile(r"(?:\d{1,2}\.)?(\d{1,2})\.\d{4}")
 # A letter or digit of a script with spaces. Another letter next to a number belongs to another word.
 _LETTER = rf"[^\W_{UNSPACED}]"
-# A number or a range of numbers. Begins where a word begins, so that a long word without a digit is read once.
+# A number or a range of numbers, with the letters that touch it. The pattern begins only where a word begins, so that a
+# long word without a digit is read once.
 _NUMBER_WITH_LETTERS = re.compile(
     rf"(?<!{_LETTER}){_LETTER}*?{NUMBER.pattern}(?:\u2013{NUMBER.pattern})*{_LETTER}*+"
 )
@@ -173,11 +174,10 @@ def may_have_number(text: str, language: str) -> bool:
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Return numbers and ranges with the letters of their words: `1,234.5`, `A4`, `21st`, `5–7`.
+    """Return numbers and ranges, each with the letters that touch it: `1,234.5`, `A4`, `21st`, `5–7`.
 
     `10万` and `1万2345` are left out.
-
-    only: numbers without letters, such as `4`; return just the words and ranges that contain one of them.
+    only: numbers without letters, such as `4`. If it is given, only what contains one of them is returned.
     """
     return [
         Span(*match.span())

@@ -13,12 +13,14 @@ A number keeps its length. These stay unchanged:
   - if they have two marks or more and `+` is right before them (`+48 600 123 456`);
   - if the mark is a space, and they stand next to another number (`040 123 4567`);
   - if the mark is U+0020, and they have it twice or more and begin with three digits (`777 123 456`);
-- a number with a decimal point that begins a heading (`2.4 Results`), or that follows a word such as `version` or a
-  capitalised word that is not the text's first (`section 2.4`, `for Python 3.11`), or a paragraph sign;
+- references, which are numbers with a decimal point that begin a heading (`2.4 Results`), or that follow `§` or a word
+  such as `section` or `version` (`section 2.4`);
+- a number with a decimal point that follows a capitalised word, if that word is not the text's first
+  (`for Python 3.11`);
 - an English date that is valid with its day first and with its month first (`05/06/2025`).
 
-A number that stays unchanged anywhere in the text stays unchanged everywhere. If the model writes the number of a
-heading or of a section with the target's marks, it gets its own marks again.
+A number that stays unchanged anywhere in the text stays unchanged everywhere. If the model writes a reference with the
+target's marks, it gets the marks of the source again.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ _SLASH_DATES = {"en": "month or day"} | dict.fromkeys(("fr", "es", "it", "pt"), 
 _DATE_MARKS = dict.fromkeys(("de", "pl", "cs", "ru", "uk", "da", "nb", "fi", "tr"), ".") | dict.fromkeys(
     ("fr", "es", "it", "pt"), "/"
 )
+_DECIMAL = re.compile(r"\d+\.\d+")
 _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 # Characters that may come before the first word of a text. A point is none of them, so in `.NET 5.0` the word `NET`
 # does not count as the first, and 5.0 stays unchanged.
@@ -102,8 +105,8 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
     """Map the quantities and dates of a source to their spelling in the target language.
 
-    A number such as `section 2.4` stays unchanged, so its spelling with the target's marks is mapped to the source's.
-    Languages are BCP 47 codes. A number that stays unchanged anywhere in the text is left out.
+    A number that stays unchanged anywhere in the text is left out. A reference such as `section 2.4` stays unchanged.
+    So `2,4`, which the model may write for it, is mapped to `2.4`. Languages are BCP 47 codes.
     """
     source_language, target_language = number_language(source_language), number_language(target_language)
     if source_language not in _MARKS or target_language not in _MARKS:
@@ -117,7 +120,11 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
             rewritten = _rewritten(text, match, source_language, _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
-        elif _MARKS[source_language][0] == "." and _is_decimal(match) and _is_no_quantity(text, match):
+        elif (
+            _MARKS[source_language][0] == "."
+            and _DECIMAL.fullmatch(match.group())
+            and _is_no_quantity(text, match)
+        ):
             kept.add(match.group())
             if _is_reference(text, match):
                 restored[rewritten] = match.group()
@@ -153,7 +160,10 @@ def _rewritten_date(
 def _rewritten(
     text: str, match: re.Match[str], source_language: str, target_marks: tuple[str, str]
 ) -> str | None:
-    """Return a number with the target language's marks, or None if it stays unchanged."""
+    """Return a number with the target language's marks, or None if it stays unchanged.
+
+    `_is_no_quantity`, by which more numbers stay unchanged, is not called here.
+    """
     written = match.group()
     decimal, group = _MARKS[source_language]
     separator = "[" + SPACES + "]" if group.isspace() else re.escape(group)
@@ -172,11 +182,6 @@ def _rewritten(
         target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
         for mark in written
     )
-
-
-def _is_decimal(match: re.Match[str]) -> bool:
-    """Whether a number has a point and digits on both sides, and nothing else."""
-    return match.group().replace(".", "", 1).isdecimal() and "." in match.group()
 
 
 def _is_attached(text: str, match: re.Match[str]) -> bool:
@@ -217,7 +222,7 @@ def _is_numbered(word: str) -> bool:
 
 
 def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
-    """Whether the number is no quantity, but a version, a section, a time, or part of a heading or of a name."""
+    """Whether a number with a decimal point is no quantity, but a reference, a time, or part of a name."""
     if _is_reference(text, match):
         return True
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
@@ -229,7 +234,7 @@ def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_reference(text: str, match: re.Match[str]) -> bool:
-    """Whether the number begins a heading, or follows a paragraph sign or a word such as `version` or `section`."""
+    """Whether a number begins a heading, or follows `§` or a word such as `section` or `version`."""
     start = match.start()
     before = _BEFORE.search(text, max(0, start - 40), start)
     word = before.group(1) if before is not None else None

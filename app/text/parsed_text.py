@@ -219,11 +219,13 @@ class ParsedText:
         source, written, kept = model_input(text, collapses_spaces=self._ignores_line_breaks)
         if len(kept) < len(text):
             positions = [positions[index] for index in kept]
+        cased = self._cased(source, casing)
+        return ModelInput(cased, cased if written == source else self._cased(written, casing), positions)
+
+    def _cased(self, text: str, casing: Casing) -> str:
+        """Return a text with the case and the quotation marks that the model reads."""
         language = self.options.source_language
-        cased = with_common_quotes(lowered(source, casing, language), language)
-        return ModelInput(
-            cased, cased if written == source else lowered(written, casing, language), positions
-        )
+        return with_common_quotes(lowered(text, casing, language), language)
 
     def enclosing_spans(self, segment: SourceSegment) -> list[str]:
         """Return the protected spans that are tags of a segment or around it, in order."""

@@ -95,7 +95,8 @@ _UUID = re.compile(
 _COLOUR = re.compile(
     r"(?<![\w&#/])(?:#(?=[A-Fa-f]*[0-9])|(?<=[\"'`])#(?=[A-Fa-f]{6,8}[\"'`]))(?:[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})(?!\w)"
 )
-# Every protected span has one of these. Most texts have none and are therefore scanned only once.
+# Every protected span has one of these, except those of `app.text.symbol_spans`. Most texts have none of these, and are
+# scanned only once.
 _HINT = re.compile(r"[%<{@:\[|#$]|www\.|--|-[0-9a-f]{4}-", re.IGNORECASE)
 _OPENING_BRACKET_OF = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
@@ -114,10 +115,9 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
 
     closed: the names for which `[name]` is a shortcode; None for the `closed_shortcodes` of the text.
     """
-    symbols = symbol_spans(text)
+    spans = list(symbol_spans(text))
     if not _HINT.search(text):
-        return list(symbols)
-    spans = [*symbols]
+        return spans
     spans += [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
     spans += (Span(*match.span()) for match in _MERGE_FIELD.finditer(text))
     spans += _shortcodes(text, closed_shortcodes(text) if closed is None else closed)

@@ -23,7 +23,7 @@ from app.text.abbreviations import joined
 from app.text.control_characters import SPLITTING
 from app.text.language_codes import base_language
 
-# A tab separates cells. The model loses letters next to any other control character in a sentence. A check box
+# A tab separates columns. The model loses letters next to any other control character in a sentence. A check box
 # separates the options of a form. Check boxes are those of Unicode, with the character that selects their form, and
 # those of the font Wingdings.
 _CHECK_BOXES = r"\u2610-\u2612\uf06f\uf0a8\uf0fd\uf0fe"
@@ -36,17 +36,18 @@ _UNKNOWN_MARKS = (
     (re.compile("[\u17d4\u17d5](?!\u179b\u17d4)(?<!\u17d4\u179b\u17d4)"), "\u104b"),
     (re.compile("\u037e"), ";"),
 )
-# Lines in which sentencex finds no sentence end in any language, so that it need not be called. It is called for a line
+# Cells in which sentencex finds no sentence end in any language, so that it need not be called. It is called for a cell
 # with a semicolon, because Greek ends questions with it, and for one with a bracket, because "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
-# What is between the cells of a row and the items of a line: three spaces or more, a mark or a check box such as `[x]`
-# between spaces, and dots before a number.
-_MARK_OF_CELLS = r"(?<!\S)(?:[|\u00b7\u2022]|\[[ xX]?\])(?!\S)|(?<!\.)\.{4,}+(?= ?\d)"
-_CELL_BORDER = re.compile(_MARK_OF_CELLS)
-_COLUMN_BORDER = re.compile(rf" {{3,}}+|{_MARK_OF_CELLS}")
-# A bracket that is open for so many characters is probably never closed. Only these are read, to save time.
+# What is between two cells of a line: a mark or a check box such as `[x]` between spaces, or dots before a number. In
+# text with columns, three spaces or more are also between two cells.
+_CELL_MARK = r"(?<!\S)(?:[|\u00b7\u2022]|\[[ xX]?\])(?!\S)|(?<!\.)\.{4,}+(?= ?\d)"
+_CELL_BORDER = re.compile(_CELL_MARK)
+_CELL_OR_COLUMN_BORDER = re.compile(rf" {{3,}}+|{_CELL_MARK}")
+# Maximum number of characters after an open bracket in which a line is not divided into cells. If larger, a bracket
+# that is never closed hides more borders, and reading takes more time. If smaller, more brackets are divided.
 _LENGTH_IN_BRACKETS = 80
-# Words in capitals and a colon at the start of a sentence, such as `WARNING: `, one with four letters or more.
+# Up to four words and a colon at the start of a sentence, such as `WARNING: `. One word has four letters or more.
 _LABEL = re.compile(r"\s*+(?=[^:]{0,20}[^\W\d_]{4})((?:[^\W\d_]+ ){0,3}[^\W\d_]+) ?:(?=\s+\S)")
 # Characters that are trimmed at the ends of a span: white space, control characters and zero-width format characters.
 # Joiners (U+200C, U+200D) and tags are not trimmed, because they belong to the character next to them.
@@ -67,12 +68,13 @@ _TRAILING = frozenset(
     "\u3041\u3043\u3045\u3047\u3049\u3063\u3083\u3085\u3087\u308e"
     "\u30a1\u30a3\u30a5\u30a7\u30a9\u30c3\u30e3\u30e5\u30e7\u30ee\u30fc"
 )
-# List marks at the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv), keycap emoji and the box of a task.
+# List marks at the start of a cell, before white space or the end: 1. 2.1. 3) (4) b) (c) iv), keycap emoji, the box of
+# a task, and the marks of a comment in code.
 _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\]"
     r"|[0-9#*]\ufe0f?\u20e3|/{2,3}|/\*{1,2})(?=\s|\Z)"
 )
-# A line that begins with a word has no list mark.
+# A cell that begins with a word has no list mark.
 _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
 _BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
@@ -121,7 +123,7 @@ def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Ite
     language: BCP 47 code, which selects the abbreviations that do not end a sentence. has_columns: whether three spaces
     or more separate columns.
     """
-    for start, cell in _cells(text, _COLUMN_BORDER if has_columns else _CELL_BORDER):
+    for start, cell in _cells(text, _CELL_OR_COLUMN_BORDER if has_columns else _CELL_BORDER):
         marks = _after_marks(cell)
         start += marks
         for sentence in _sentences(cell[marks:], base_language(language)):
@@ -133,7 +135,7 @@ def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Ite
 
 
 def _cells(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """Yield the position and the text of each part of a line between two borders."""
+    """Yield the position and the text of each cell. border: what is between two cells of a line."""
     for line in _LINE.finditer(text):
         start = line.start()
         for found in border.finditer(text, start, line.end()):
@@ -144,46 +146,46 @@ def _cells(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 
 
 def _is_in_brackets(text: str, start: int, position: int) -> bool:
-    """Whether a bracket is open at a position, and begins after `start` and near the position."""
+    """Whether text[start:position] has a bracket that is still open. Only the last _LENGTH_IN_BRACKETS are read."""
     start = max(start, position - _LENGTH_IN_BRACKETS)
     return text.rfind("(", start, position) > text.rfind(")", start, position)
 
 
-def _after_marks(line: str) -> int:
-    """Return the position after bullets, numbering and white space, where the text of a line begins."""
+def _after_marks(cell: str) -> int:
+    """Return the position after bullets, numbering and white space, where the text of a cell begins."""
     begin = index = 0
-    if _WORD_FIRST.match(line):
+    if _WORD_FIRST.match(cell):
         return 0
     while True:
-        while index < len(line) and _is_edge(line[index]):
+        while index < len(cell) and _is_edge(cell[index]):
             index += 1
         begin = index
-        numbering = _NUMBERING.match(line, index)
+        numbering = _NUMBERING.match(cell, index)
         if numbering is not None:
             index = numbering.end()
             continue
-        while index < len(line) and _is_bullet(line, index):
+        while index < len(cell) and _is_bullet(cell, index):
             index += 1
-        if index == begin or index == len(line) or not line[index].isspace():
+        if index == begin or index == len(cell) or not cell[index].isspace():
             return begin
 
 
-def _is_bullet(line: str, index: int) -> bool:
-    character = line[index]
+def _is_bullet(cell: str, index: int) -> bool:
+    character = cell[index]
     if character == _NUMERO:
         return False
     return (
         character in _BULLETS
         or unicodedata.category(character) in _BULLET_CATEGORIES
-        or (index > 0 and is_attached(line, index))
+        or (index > 0 and is_attached(cell, index))
     )
 
 
-def _sentences(line: str, language: str) -> list[str]:
-    """Return the sentences of a line, or the whole line if sentencex fails or its output differs from the line."""
-    if _ONE_SENTENCE.fullmatch(line):
-        return [line]
-    plain = _WIDE_SPACE.sub(" ", line)
+def _sentences(cell: str, language: str) -> list[str]:
+    """Return the sentences of a cell, or the whole cell if sentencex fails or its output differs from the cell."""
+    if _ONE_SENTENCE.fullmatch(cell):
+        return [cell]
+    plain = _WIDE_SPACE.sub(" ", cell)
     for pattern, known in _UNKNOWN_MARKS:
         plain = pattern.sub(known, plain)
     try:
@@ -192,13 +194,13 @@ def _sentences(line: str, language: str) -> list[str]:
         # A Rust panic raises a BaseException whose class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        return [line]
-    whole = joined(sentences, language) if "".join(sentences) == plain else [line]
-    return [part for sentence in whole for part in _without_label(sentence)]
+        return [cell]
+    whole = joined(sentences, language) if "".join(sentences) == plain else [cell]
+    return [part for sentence in whole for part in _divided_at_label(sentence)]
 
 
-def _without_label(sentence: str) -> list[str]:
-    """Return the label in capitals at the start of a sentence and the rest, or the sentence if it has no label."""
+def _divided_at_label(sentence: str) -> list[str]:
+    """Return the label in capitals at the start of a sentence and the rest, or just the sentence if it has no label."""
     label = _LABEL.match(sentence)
     if label is None or not label[1].isupper():
         return [sentence]

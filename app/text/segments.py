@@ -230,7 +230,7 @@ def with_numbers_restored(segment: SourceSegment, repaired: Repaired) -> Repaire
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Return the translation with lost placeholders inserted, repeated ones removed, and the text's wide spaces."""
+    """Return the translation with each placeholder once, the `corrections`, and the text's wide spaces and hyphens."""
     text, lost = _lost(segment, translation)
     repaired = _remove_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
@@ -248,11 +248,11 @@ def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
 
 def _edited(repaired: Repaired, edits: Sequence[Edit]) -> Repaired:
     """Return the translation with these edits, which are in order."""
+    if not edits:
+        return repaired
     text = repaired.text
     for edit in reversed(edits):
         text = text[: edit.start] + edit.written + text[edit.end :]
-    if not edits:
-        return repaired
     return _with_moved_offsets(
         repaired._replace(text=text),
         lambda start, end: (moved_start(edits, start), max(moved_start(edits, start), moved_end(edits, end))),

@@ -1,4 +1,4 @@
-"""Corrects spaces and punctuation of a translation after placeholders were inserted or removed."""
+"""Decides which spaces a translation gets and loses when it is repaired, and what stays before its closing marks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.text.scripts import is_unspaced
 
 _DOUBLED = re.compile(r"(?<= ) +")
 _BEFORE_MARK = re.compile(r"(?<! ) +(?=[.,](?:\s|$))")
+# Spaces in a hashtag, which `C# code` is not.
 _AFTER_HASH = re.compile(r"(?<=#)(?<!\w#) +(?=[^\W\d_])")
 # Marks that end a sentence, also those of Armenian, Arabic, Urdu, Hindi, Burmese, Amharic and Khmer.
 _ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\uff61\u0589\u061f\u06d4\u0964\u0965\u104b\u1362\u17d4\u17d5")

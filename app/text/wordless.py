@@ -11,9 +11,11 @@ _DIGIT_AND_LETTER = re.compile(r"\d[^\W\d_]")
 
 
 def is_wordless(source: str, translation: str) -> bool:
-    """Whether the source has letters or digits and the translation has none, or has just the source's digits.
+    """Whether the translation has no words although the source needs some.
 
-    "1" is no translation of "1 item". "5." may be one of "5th", and "5 %" of "5 percent".
+    - The translation has no letter or digit, and the source has one.
+    - The translation has only the source's digits, and the source has a word. "1" is no translation of "1 item". But
+      "5." may be the translation of "5th", and "5 %" that of "5 percent".
     """
     if not any(map(str.isalnum, translation)):
         return any(map(str.isalnum, source))

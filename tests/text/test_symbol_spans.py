@@ -20,6 +20,7 @@ from tests.text.growth import check_near_linear
         ("if a && b != c -> d", ["&&", "!=", "->"]),
         ("yes -- no --- maybe !! Oui", []),
         ("Thanks :) I am sad :-( and <3 you xD.", [":)", ":-(", "<3", "xD"]),
+        ("Well done :D", [":D"]),
         ("note (see below:) and 8) and a:b", []),
         ("@anna_b. thank @tom, not a@b.org or @ home or @5", ["@anna_b", "@tom", "a@b.org"]),
         ("12,\u2013 \u20ac, 5,- and so on, not 5,-3 or 7.\u2013 or a,-", [",\u2013", ",-"]),
