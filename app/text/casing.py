@@ -69,6 +69,8 @@ _EMPHASIS = {
     )
     for language, words in _EMPHASISED_WORDS.items()
 }
+# All words of _EMPHASIS have two neighbouring capitals. Most texts have none, and are not searched for the words.
+_TWO_CAPITALS = re.compile("[A-Z]{2}")
 # Minimum number of words of a title. If smaller, names of three words are lower-cased. If larger, more titles keep
 # their capitals, and the model translates these badly.
 MIN_TITLE_WORDS = 4
@@ -154,7 +156,7 @@ def lowered(text: str, casing: Casing, language: str) -> str:
 def _without_emphasis(text: str, start: int, language: str) -> str:
     """Return a sentence with its emphasised words in lower case, but with a capital at `start`, its first letter."""
     emphasis = _EMPHASIS.get(base_language(language))
-    if emphasis is None or not _LOWER.search(text):
+    if emphasis is None or not _TWO_CAPITALS.search(text) or not _LOWER.search(text):
         return text
     return emphasis.sub(
         lambda word: word.group().capitalize() if word.start() == start else word.group().lower(), text

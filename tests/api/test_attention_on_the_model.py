@@ -80,7 +80,7 @@ def test_every_hypothesis_has_its_own_attention(bundled: httpx.Client) -> None:
         ("<p>It is <b>late</b> &amp; I am <i>hungry</i>.</p>", {"format": "html"}, "hungry"),
         ("Open {name} at https://a.example/b?c=1 now.", {}, "now"),
         ("NOBODY SEES THE HOUSE OF ANNA!", {}, "HOUSE"),
-        ("  Cafe\u0301s   are \u201cclosed\u201d.", {}, " are"),
+        ("  Cafe\u0301s  are \u201cclosed\u201d.", {}, " are"),
         ("The water is cold.", {"glossary": {"terms": {"water": "Brause"}}}, "water"),
     ],
     ids=["markup", "placeholders", "capitals", "decomposed", "glossary"],

@@ -154,7 +154,7 @@ def test_the_events_add_up_to_the_answer_in_the_last_event(bundled: httpx.Client
 
 
 REPLACED: dict[str, tuple[str, str]] = {
-    "numbers_carried": ("0171 5550199 or 030 998877", "998877"),
+    "numbers_carried": ("0360 5251134 or 041 651212 or 0313 4883366", "4883366"),
     "placeholder_aligned": (
         "Copy {a} into {b}, {c} into {d}, {e} into {f} and {g} into {h}.",
         "{h}",
