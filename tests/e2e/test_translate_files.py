@@ -70,7 +70,7 @@ def test_a_gettext_entry_keeps_its_placeholder(url: str, tmp_path: Path) -> None
 def test_a_word_document_keeps_its_formatting(url: str, tmp_path: Path) -> None:
     name = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>water</w:t></w:r>"
-    before, after = '<w:r><w:t xml:space="preserve">The </w:t></w:r>', "<w:r><w:t> is cold.</w:t></w:r>"
+    before, after = (f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>' for text in ("The ", " is cold."))
     document = f'<w:document xmlns:w="{name}"><w:body><w:p>{before}{bold}{after}</w:p></w:body></w:document>'
     out = translated(url, tmp_path, "a.docx", docx(document))
     written = ZipFile(BytesIO(out)).read("word/document.xml").decode()
