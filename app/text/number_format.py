@@ -114,20 +114,18 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
     spellings: dict[str, str] = {}
     restored: dict[str, str] = {}
     kept: set[str] = set()
+    has_points = _MARKS[source_language][0] == "."
     for match in NUMBER.finditer(text):
         rewritten = _rewritten_date(text, match, source_language, target_language)
         if rewritten is None:
             rewritten = _rewritten(text, match, source_language, _MARKS[target_language])
         if rewritten is None:
             kept.add(match.group())
-        elif (
-            _MARKS[source_language][0] == "."
-            and _DECIMAL.fullmatch(match.group())
-            and _is_no_quantity(text, match)
-        ):
+        elif has_points and _DECIMAL.fullmatch(match.group()) and _is_reference(text, match):
             kept.add(match.group())
-            if _is_reference(text, match):
-                restored[rewritten] = match.group()
+            restored[rewritten] = match.group()
+        elif has_points and _DECIMAL.fullmatch(match.group()) and _is_time_or_name(text, match):
+            kept.add(match.group())
         else:
             spellings[match.group()] = rewritten
     changed = {
@@ -162,7 +160,7 @@ def _rewritten(
 ) -> str | None:
     """Return a number with the target language's marks, or None if it stays unchanged.
 
-    `_is_no_quantity`, by which more numbers stay unchanged, is not called here.
+    The caller checks whether a number with a decimal point is a quantity.
     """
     written = match.group()
     decimal, group = _MARKS[source_language]
@@ -221,10 +219,8 @@ def _is_numbered(word: str) -> bool:
     return _NUMBERED.fullmatch(word.rstrip(".").lower()) is not None
 
 
-def _is_no_quantity(text: str, match: re.Match[str]) -> bool:
-    """Whether a number with a decimal point is no quantity, but a reference, a time, or part of a name."""
-    if _is_reference(text, match):
-        return True
+def _is_time_or_name(text: str, match: re.Match[str]) -> bool:
+    """Whether a number with a decimal point, which is no reference, is a time or part of a name."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     if before is None or (word := before.group(1)) is None:
         return False

@@ -29,7 +29,7 @@ export async function copyText(text, { box, button, announce }) {
   }
 }
 
-/** Let the text that the user selects in `box` be copied without style: the colours of the page fit no document. */
+/** Copy a selection in `box` without its style, because the colours of the page fit no document. */
 export function copyAsPlain(box) {
   box.addEventListener("copy", (event) => {
     event.clipboardData.setData("text/plain", document.getSelection().toString());

@@ -66,7 +66,7 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        # When the last report arrived or, if that is later, when the worker got a message while it had nothing to do.
+        # When the last report arrived or, if that is later, when the worker got a message while it had no work.
         # In seconds of time.monotonic.
         self._due_since = -math.inf
         self._stop_waiting: Callable[[], None] = lambda: None  # for the end of a process that has died
@@ -115,11 +115,11 @@ class WorkerProxy:
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`. For an idle worker that has something to do, the time since which it has it."""
+        """As `Worker.step_started_at`. For an idle worker with work, the time from which a report is due."""
         if not self.is_alive:
             return None
         started_at = self._status.get(self._number)
-        return self._due_since if started_at is None and self._has_to_do() else started_at
+        return self._due_since if started_at is None and self._has_work() else started_at
 
     @property
     def is_alive(self) -> bool:
@@ -137,7 +137,7 @@ class WorkerProxy:
 
     def put(self, message: Message) -> None:
         """As `Worker.put`."""
-        if self.is_alive and not self._has_to_do():
+        if self.is_alive and not self._has_work():
             self._due_since = time.monotonic()
         self._send_as_frame(message)
         if wakes(message):
@@ -202,7 +202,7 @@ class WorkerProxy:
             message.streams,
         )
 
-    def _has_to_do(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether the worker has sequences, or messages that it has not read, such as those of cancelled sequences."""
         if self._by_key or self._unsent:
             return True

@@ -79,7 +79,7 @@ class V2Body(TolerantBody):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty(cls, value: object) -> object:
-        """Drop the optional fields that are empty strings. Forms send them for boxes that nobody filled in."""
+        """Drop the optional fields that are empty strings. A web form sends one for each input without a value."""
         if not isinstance(value, dict):
             return value
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
