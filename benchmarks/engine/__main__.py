@@ -80,12 +80,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a test run of one or two minutes: int8, one vocabulary size, two group sizes, and two backends of "
         "CTranslate2",
     )
-    add(
-        "--avx2",
-        action="store_true",
-        help="both engines use no instructions beyond AVX2, even if the processor has AVX-512; the report then has no "
-        "lower bounds",
-    )
+    limits = parser.add_mutually_exclusive_group()
+    for target, name in {"avx2": "AVX2", "avxvnni": "AVX2 and AVX-VNNI"}.items():
+        limits.add_argument(
+            f"--{target}",
+            dest="target",
+            action="store_const",
+            const=target,
+            help=f"both engines use no instructions beyond {name}, even if the processor has AVX-512; the report "
+            "then has no lower bounds",
+        )
     add("--bundle", type=Path, help="bundle with the trained weights (default: the bundled model)")
     add(
         "--imported",
@@ -156,10 +160,10 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         args.num_rounds,
         args.case_budget,
         is_quick=args.quick,
-        is_avx2=args.avx2,
+        target=args.target,
     )
     # ONNX Runtime's product, which gives the lower bound's rate, uses all instructions that the processor has.
-    precisions: tuple[Precision, ...] = () if args.avx2 else ("int8", "fp32")
+    precisions: tuple[Precision, ...] = () if args.target else ("int8", "fp32")
     machine = measure_machine(
         options.num_threads, BUFFER_SIZES_MIB, precisions=precisions, is_quick=options.is_quick
     )

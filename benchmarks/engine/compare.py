@@ -33,7 +33,7 @@ class ComparisonOptions:
     """How much to measure.
 
     A case has num_rounds rounds. But after its first two, no other one begins if case_budget_s seconds have passed.
-    is_avx2: whether both engines use no instructions beyond AVX2.
+    target: a key of `search.LIMITS`, whose instructions limit both engines; None: no limit.
     """
 
     num_threads: int
@@ -41,7 +41,7 @@ class ComparisonOptions:
     num_rounds: int
     case_budget_s: float
     is_quick: bool
-    is_avx2: bool = False
+    target: str | None = None
 
 
 def compare(
@@ -99,7 +99,7 @@ def arguments_of(prepared: ModelPair, options: ComparisonOptions) -> dict[str, A
         "precision": prepared.precision,
         "num_rows": options.num_rows,
         "num_threads": options.num_threads,
-        "kernels": "avx2" if options.is_avx2 else "auto",
+        "kernels": options.target or "auto",
     }
 
 
@@ -110,7 +110,7 @@ def pool_of(prepared: ModelPair, options: ComparisonOptions) -> PeerPool:
         QUANTIZATION[prepared.precision],
         num_threads=options.num_threads,
         is_quick=options.is_quick,
-        is_avx2=options.is_avx2,
+        target=options.target,
     )
 
 

@@ -65,9 +65,9 @@ LEAST_FP32 = 1.5
 
 
 def instructions_of(result: dict[str, Any]) -> str:
-    """The key of LEAST_RATIOS for a result."""
+    """The key of LEAST_RATIOS for a result. A run that is limited to AVX-VNNI has the goals of AVX2."""
     cpu = result["machine"]["cpu"]
-    if result["plan"].get("is_avx2"):
+    if result["plan"].get("target"):
         return "AVX2"
     if "tile registers" in cpu:
         return "tile registers"

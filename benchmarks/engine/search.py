@@ -20,8 +20,16 @@ BACKENDS: dict[str, dict[str, str]] = {
     "CT2_USE_MKL=1 CT2_FORCE_CPU_ISA=AVX512": {"CT2_USE_MKL": "1", "CT2_FORCE_CPU_ISA": "AVX512"},
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX512": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX512"},
 }
-# With these, CTranslate2 uses no instructions beyond AVX2: oneDNN and MKL choose those of the matrix products.
-ONLY_AVX2 = {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+# With these, CTranslate2 uses no instructions beyond those of a target of the native kernels. oneDNN and MKL choose the
+# instructions of the matrix products. MKL's name for AVX2 with AVX-VNNI is AVX2_E1.
+LIMITS: dict[str, dict[str, str]] = {
+    "avx2": {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avxvnni": {
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2_E1",
+    },
+}
 # The processor's flags that CTranslate2 needs for `CT2_FORCE_CPU_ISA=AVX512`.
 AVX512_FLAGS = frozenset({"avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"})
 # For small groups the best number of threads depends on the number of sentences. From STABLE_FROM sentences on, it is
@@ -65,12 +73,12 @@ class PeerPool:
     """Runs one model in CTranslate2, with a process for each backend."""
 
     def __init__(
-        self, model: str, compute_type: str, *, num_threads: int, is_quick: bool, is_avx2: bool = False
+        self, model: str, compute_type: str, *, num_threads: int, is_quick: bool, target: str | None = None
     ) -> None:
         self._arguments = {"model": model, "compute_type": compute_type}
         self._num_threads = num_threads
-        self._backends = backends_of(frozenset() if is_avx2 else cpu_flags())[: 2 if is_quick else None]
-        self._environment = ONLY_AVX2 if is_avx2 else {}
+        self._backends = backends_of(frozenset() if target else cpu_flags())[: 2 if is_quick else None]
+        self._environment = LIMITS[target] if target else {}
         self._workers: dict[str, Worker] = {}
         # By beam size: the pairs of a backend and a number of workers (inter_threads) that the next case tries.
         self._kept: dict[int, set[tuple[str, int]]] = {}

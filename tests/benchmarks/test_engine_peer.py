@@ -15,7 +15,7 @@ from benchmarks.engine.compare import ComparisonOptions, arguments_of
 from benchmarks.engine.goals import LEAST_TRIAL_S, goal_lines, least_ratio
 from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.rates import choose_peer
-from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, ONLY_AVX2, PeerPool, backends_of
+from benchmarks.engine.search import AVX512_FLAGS, BACKENDS, LIMITS, PeerPool, backends_of
 from benchmarks.engine.weights import ModelPair
 
 # CTranslate2's fastest settings for the corpus, that is for all sentences in one call.
@@ -96,7 +96,10 @@ def result_of(vendor: str, *backends: str, **arrivals: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_with_the_option_avx2_both_engines_use_nothing_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["avx2", "avxvnni"])
+def test_a_limit_of_instructions_applies_to_both_engines(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CTranslate2 is not tried with AVX-512, and its libraries are told the limit by name."""
     started: list[tuple[str, dict[str, str]]] = []
 
@@ -105,20 +108,20 @@ def test_with_the_option_avx2_both_engines_use_nothing_beyond_it(monkeypatch: py
             started.append((kind, environment))
 
     monkeypatch.setattr("benchmarks.engine.search.Worker", Recorder)
-    pool = PeerPool("model", "int8", num_threads=2, is_quick=False, is_avx2=True)
+    pool = PeerPool("model", "int8", num_threads=2, is_quick=False, target=target)
     for choice in pool._choices(synthetic_cases(100, sizes=(1,))[0]):
         pool.worker(choice.backend)
     assert [environment.pop("CT2_USE_MKL") for _, environment in started] == ["1", "0"]
-    assert all(environment == ONLY_AVX2 for _, environment in started)
+    assert all(environment == LIMITS[target] for _, environment in started)
     pair = ModelPair("m", "int8", Path("ours"), Path("peer"))
-    options = ComparisonOptions(2, 128, num_rounds=1, case_budget_s=0.0, is_quick=False, is_avx2=True)
-    assert arguments_of(pair, options)["kernels"] == "avx2"
+    options = ComparisonOptions(2, 128, num_rounds=1, case_budget_s=0.0, is_quick=False, target=target)
+    assert arguments_of(pair, options)["kernels"] == target
 
 
 def test_a_run_limited_to_avx2_has_the_goals_of_avx2() -> None:
     machine = {"cpu": "a processor (AVX-512, AVX-512 VNNI)"}
     assert least_ratio("many", "int8", {"machine": machine, "plan": {}}) == 2.0
-    assert least_ratio("many", "int8", {"machine": machine, "plan": {"is_avx2": True}}) == 1.5
+    assert least_ratio("many", "int8", {"machine": machine, "plan": {"target": "avx2"}}) == 1.5
 
 
 def test_a_result_without_a_rate_of_products_has_no_lower_bounds() -> None:
