@@ -53,6 +53,8 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "arrivals-zen4": _of("engine_zen4.json", page_tables.arrivals_table),
     "machine-avx2": _of("engine_avx2.json", page_tables.measured_on),
     "goals-avx2": _of("engine_avx2.json", page_tables.goals_tables),
+    "machine-avxvnni": _of("engine_avxvnni.json", page_tables.measured_on),
+    "goals-avxvnni": _of("engine_avxvnni.json", page_tables.goals_tables),
     "steps-avx2-small": _of("step_avx2.json", lambda result: page_tables.target_table(result, "avx2")),
     "steps-avx2-base": _of("step_avx2_base.json", lambda result: page_tables.target_table(result, "avx2")),
     "ssru-small": _of("ssru_small.json", page_tables.ssru_table),

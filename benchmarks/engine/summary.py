@@ -32,6 +32,7 @@ def _engine(read: Read) -> Iterable[Line]:
         ("Intel", "engine.json"),
         ("Zen 5", "engine_amd.json"),
         ("Zen 4", "engine_zen4.json"),
+        ("AVX-VNNI", "engine_avxvnni.json"),
         ("AVX2", "engine_avx2.json"),
     ):
         result, anchor = read(file), _anchor(name)
@@ -48,7 +49,11 @@ def _engine(read: Read) -> Iterable[Line]:
                 )
                 of_ctranslate2 = ""
     (goal,) = (one for one in GOALS if one.rows == "arrivals")
-    for name, file in (("Intel", "engine.json"), ("Zen 4", "engine_zen4.json")):
+    for name, file in (
+        ("Intel", "engine.json"),
+        ("Zen 5", "engine_amd.json"),
+        ("Zen 4", "engine_zen4.json"),
+    ):
         result = read(file)
         ratios = [row["ratio"] for row in valid_arrivals(result)]
         least = least_ratio(goal.kind, "int8", result)
