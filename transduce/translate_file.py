@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
 
 # The formats of app.files, which is imported only when a file is read.
-FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
+FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "xliff", "docx")
 # Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
 
@@ -71,7 +71,7 @@ def translate_file(client: Client, task: FileTask, params: TranslateParams) -> N
     from app.files.reading import read_file
 
     try:
-        file = read_file(task.data, FileFormat(task.format))
+        file = read_file(task.data, FileFormat(task.format), target=params.target)
     except FileError as error:
         raise CommandError(f"the file cannot be read as {task.format}: {error}") from error
     if not file.units:

@@ -111,13 +111,13 @@ def handle(
 
 
 def _read(message: messages.ReadRequest, limits: messages.WorkerLimits) -> messages.ReadResult:
-    units = read_file(message.content, message.format).units
+    units = read_file(message.content, message.format, target=message.target).units
     parts = (part for unit in units for part in split_unit(unit, limits.part_characters))
     return messages.ReadResult([messages.TextUnit(part.text, part.format, part.is_wrapped) for part in parts])
 
 
 def _write(message: messages.WriteRequest, limits: messages.WorkerLimits) -> messages.WriteResult:
-    file = read_file(message.content, message.format)
+    file = read_file(message.content, message.format, target=message.target)
     return messages.WriteResult(
         file.write(join_parts(file.units, limits.part_characters, message.translations, message.gap))
     )

@@ -23,19 +23,25 @@ class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadRequest(msgspec.Struct, tag="read", array_like=True):
-    """Extract the texts to translate from a file."""
+    """Extract the texts to translate from a file. target: the language of the translations; empty if not known."""
 
     content: bytes
     format: FileFormat
+    target: str = ""
 
 
 class WriteRequest(msgspec.Struct, tag="write", array_like=True):
-    """Write a file with one translation for each text of `ReadResult`. gap: as in `app.files.parts.join_parts`."""
+    """Write a file with one translation for each text of `ReadResult`.
+
+    target: as in `ReadRequest`. gap: what is written between the translations of two parts of a text that no white
+    space separates.
+    """
 
     content: bytes
     format: FileFormat
     translations: list[str]
-    gap: str
+    target: str = ""
+    gap: str = ""
 
 
 class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):

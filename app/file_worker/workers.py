@@ -20,7 +20,6 @@ import app
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, PayloadTooLarge
 from app.fair_turns import FairTurns
 from app.file_worker import messages
-from app.files import FileFormat
 from app.observability.logging import log_event
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class FileWorkers:
         self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
 
     async def read(
-        self, content: bytes, file_format: FileFormat, *, share: str, timeout_s: float
+        self, request: messages.ReadRequest, *, share: str, timeout_s: float
     ) -> list[messages.TextUnit]:
         """The texts to translate, in reading order, split into parts that fit into one request.
 
@@ -98,26 +97,13 @@ class FileWorkers:
         that needs more memory or CPU time than `limits` allows. Raises DeadlineExceeded, NotReady, and EngineFailure
         for a bug of the reader.
         """
-        answer = await self._ask(messages.ReadRequest(content, file_format), share, timeout_s)
+        answer = await self._ask(request, share, timeout_s)
         assert isinstance(answer, messages.ReadResult)
         return answer.texts
 
-    async def write(
-        self,
-        content: bytes,
-        file_format: FileFormat,
-        translations: list[str],
-        *,
-        share: str,
-        timeout_s: float,
-        gap: str = "",
-    ) -> bytes:
-        """The file with one translation for each text of `read`. Raises as `read` does.
-
-        gap: what is written between the translations of two parts of a text that no white space separates.
-        """
-        message = messages.WriteRequest(content, file_format, translations, gap)
-        answer = await self._ask(message, share, timeout_s)
+    async def write(self, request: messages.WriteRequest, *, share: str, timeout_s: float) -> bytes:
+        """The file with one translation for each text of `read`. Raises as `read` does."""
+        answer = await self._ask(request, share, timeout_s)
         assert isinstance(answer, messages.WriteResult)
         return answer.content
 

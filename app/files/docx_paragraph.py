@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import escape
 
 from app.files.docx_check_boxes import begins_check_box, is_check_box
 from app.files.docx_fields import divided_at_fields, field_character
@@ -36,8 +36,6 @@ _ID = re.compile(r"""\sw:id\s*=\s*["']([^"']*)["']""")
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
-# Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
-_NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _SPACE = re.compile(r"""\sxml:space\s*=\s*["'](\w+)["']""")
 # White space that does not count at the ends of a text, unless it is preserved.
 _WHITE_SPACE = " \t\r\n"
@@ -205,7 +203,7 @@ class _ParagraphReader:
         style = RunStyle("".join(child.raw for child in run.nodes if child.name == "w:rPr"))
         for child in run.nodes:
             if child.name == "w:t":
-                text = _plain("".join(part for part in child.children if isinstance(part, str)))
+                text = child.text
                 if not preserves_space(child, default=self._preserved):
                     text = text.strip(_WHITE_SPACE)
                 if text:
@@ -324,16 +322,6 @@ def _with_blanks(items: Sequence[Text | Mark[Raw]], base: RunStyle) -> list[Text
                 written.append(Text(" ", around))
             written.append(Mark(MarkKind.POINT, InlineObject((_blank(item.text),), item.style)))
     return written
-
-
-def _plain(raw: str) -> str:
-    """The text of an element that contains no other element. raw: the XML between its tags."""
-    parts: list[str] = []
-    done = 0
-    for match in _NOT_TEXT.finditer(raw):
-        parts += (unescape(raw[done : match.start()]), match[1] or "")
-        done = match.end()
-    return "".join([*parts, unescape(raw[done:])])
 
 
 def _are_words(before: Text | Mark[Raw], after: Text | Mark[Raw]) -> bool:

@@ -16,6 +16,7 @@ class FileFormat(StrEnum):
     MARKDOWN = "md"
     PO = "po"
     JSON = "json"
+    XLIFF = "xliff"
     DOCX = "docx"
 
 
@@ -30,6 +31,8 @@ SUFFIXES = {
     ".po": FileFormat.PO,
     ".pot": FileFormat.PO,
     ".json": FileFormat.JSON,
+    ".xlf": FileFormat.XLIFF,
+    ".xliff": FileFormat.XLIFF,
     ".docx": FileFormat.DOCX,
 }
 

@@ -13,6 +13,7 @@ from app.files.plain import read_plain
 from app.files.po import read_po
 from app.files.subtitles import read_srt, read_vtt
 from app.files.unit import FileLimits, TranslatableFile
+from app.files.xliff import read_xliff
 
 _READERS: dict[FileFormat, Callable[[bytes, FileLimits], TranslatableFile]] = {
     FileFormat.TXT: read_plain,
@@ -26,6 +27,13 @@ _READERS: dict[FileFormat, Callable[[bytes, FileLimits], TranslatableFile]] = {
 }
 
 
-def read_file(data: bytes, file_format: FileFormat, limits: FileLimits | None = None) -> TranslatableFile:
-    """Parse a file. limits: None for the default ones. Raises FileError."""
+def read_file(
+    data: bytes, file_format: FileFormat, limits: FileLimits | None = None, *, target: str | None = None
+) -> TranslatableFile:
+    """Parse a file. limits: None for the default ones. Raises FileError.
+
+    target: the language that the file will be translated into, if it is known. Only XLIFF names it.
+    """
+    if file_format is FileFormat.XLIFF:
+        return read_xliff(data, limits or FileLimits(), target)
     return _READERS[file_format](data, limits or FileLimits())

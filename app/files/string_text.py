@@ -44,7 +44,7 @@ _ESCAPED = re.compile(r"&(?:amp|gt|lt(?!;[A-Za-z/!?]));")
 _CHOSEN = re.compile(r"%(?:\(|\d+\$)")
 # Whatever a program may read as a conversion, also with a letter directly after it, as in `%.2fs`.
 _POSSIBLE = re.compile(
-    r"%(?:[-+#0']|(?<!\d%) )*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[Lqzjt])?(?:[diouxXeEfFgGaAcsp]|<PRI)"
+    r"%(?:[-+#0']|(?<!\d%) )*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[Lqzjt])?(?:[diouxXeEfFgGaAcsp@]|<PRI)"
 )
 # A conversion takes up to three arguments, and a number of three digits would not be a placeholder.
 _MAX_CONVERSIONS = 33
@@ -73,6 +73,20 @@ class StringText:
         if _NAMED_TAG.search(value) is None:
             text = _with_names(text)
         return cls(value, Unit(_with_boundaries(text), UnitFormat.HTML), conversions)
+
+    @classmethod
+    def of_xml(cls, text: str, plain: str) -> StringText:
+        """Return the text of a string that has marks.
+
+        text: of a unit in the format XML. plain: the string without marks. A mark in or beside a conversion may make
+        it another one, and then no conversion gets a number.
+        """
+        conversions = tuple(_conversions(text, is_html=True))
+        if [span.of(text) for span, _ in conversions] != [
+            span.of(plain) for span in printf_conversions(plain)
+        ]:
+            conversions = ()
+        return cls(text, Unit(_with_numbers(text, conversions), UnitFormat.XML), conversions)
 
     def translated(self, translation: str) -> str:
         """The translated string. translation: that of the unit.
@@ -105,6 +119,11 @@ class StringText:
         if has_reference(self.value):
             return translation
         return _ESCAPED.sub(lambda match: unescape(match.group()), translation)
+
+
+def takes_next_argument(text: str) -> bool:
+    """Whether the text is a conversion of printf that takes the next argument, such as `%s`."""
+    return printf_conversions(text) == [Span(0, len(text))] and not _CHOSEN.match(text)
 
 
 def _is_html(text: str) -> bool:

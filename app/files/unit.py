@@ -52,9 +52,9 @@ class FileLimits:
 
     max_units: texts to translate. max_characters: characters of these texts together, with their tags.
 
-    A Word document is a ZIP archive with several entries. max_parts: entries. max_unpacked_bytes: unpacked bytes of all
-    entries together. max_part_bytes: unpacked bytes of the entries with text together. max_elements: XML elements of
-    the same entries together.
+    A Word document is a ZIP archive with several entries, and an XLIFF file counts as one entry. max_parts: entries.
+    max_unpacked_bytes: unpacked bytes of all entries together. max_part_bytes: unpacked bytes of the entries with text
+    together. max_elements: XML elements of the same entries together.
     """
 
     max_units: int = 200_000
@@ -94,8 +94,8 @@ class TranslatableFile(Protocol):
 
         translations: one for each unit, in the same order. Raises ValueError if the number of translations differs from
         the number of units, or if the translation of an XML unit has lost an element or has another one. The markup of
-        HTML units is not checked. Raises FileError if the file's encoding, or the XML of a Word document, cannot have a
-        character of a translation.
+        HTML units is not checked. Raises FileError if the file's encoding, or XML, cannot have a character of a
+        translation.
         """
 
 

@@ -6,8 +6,11 @@ and are checked while the XML is read.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape, unescape
 from xml.parsers import expat
 
 from app.files.unit import FileError
@@ -23,6 +26,11 @@ MAX_TAG_BYTES = 1_000_000
 _CHUNK_BYTES = 1 << 16
 # Tags and texts shorter than this are interned, because many repeat.
 _SHARED_CHARACTERS = 200
+# Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
+_NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_LINE_END = re.compile(r"\r\n?")
+# An attribute of a tag: its name, and its value in either kind of quotes.
+_ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
 
 @dataclass(slots=True)
@@ -43,8 +51,22 @@ class Node:
         return [child for child in self.children if isinstance(child, Node)]
 
     @property
+    def text(self) -> str:
+        """The text in the element, without that of its child elements."""
+        return plain_text("".join(child for child in self.children if isinstance(child, str)))
+
+    @property
     def raw(self) -> str:
         """The element's XML as written."""
+        return self.written({})
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The values of the attributes by their names as written, without references."""
+        return {match[1]: unescape(match[2] or match[3] or "") for match in _ATTRIBUTE.finditer(self.opening)}
+
+    def written(self, replaced: Mapping[int, Node]) -> str:
+        """The element's XML with other nodes in the place of some. replaced: by the id() of the node in this tree."""
         parts: list[str] = []
         stack: list[Node | str] = [self]
         while stack:
@@ -52,10 +74,45 @@ class Node:
             if isinstance(item, str):
                 parts.append(item)
             else:
+                item = replaced.get(id(item), item)
                 parts.append(item.opening)
                 stack.append(item.closing)
                 stack += reversed(item.children)
         return "".join(parts)
+
+
+def plain_text(raw: str) -> str:
+    """The text that XML without elements stands for, without comments. Line ends are those of a parser."""
+    if "<" not in raw and "&" not in raw and "\r" not in raw:
+        return raw
+    parts: list[str] = []
+    done = 0
+    for match in _NOT_TEXT.finditer(raw):
+        parts += (_unescaped(raw[done : match.start()]), _LINE_END.sub("\n", match[1] or ""))
+        done = match.end()
+    return "".join([*parts, _unescaped(raw[done:])])
+
+
+def _unescaped(raw: str) -> str:
+    return unescape(_LINE_END.sub("\n", raw))
+
+
+def with_attribute(opening: str, name: str, value: str | None) -> str:
+    """A tag with another value of an attribute, or without it. value: without references; None for no attribute."""
+    written = "" if value is None else f' {name}="{escape(value)}"'
+    for match in _ATTRIBUTE.finditer(opening):
+        if match[1] == name:
+            return opening[: match.start()] + written + opening[match.end() :]
+    end = len(opening.removesuffix(">").removesuffix("/").rstrip())
+    return opening[:end] + written + opening[end:]
+
+
+def read_text(text: str, *, max_elements: int) -> Node:
+    """Parse decoded XML, whatever encoding it declares. Returns a root node without a name.
+
+    max_elements: the maximum number of elements. Raises FileError with the line of a syntax error.
+    """
+    return _Reader("", text.encode(), max_elements, 0).read()
 
 
 def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str]:
@@ -80,7 +137,9 @@ class _Reader:
     """Builds nodes from expat's events. An event's characters end where the next event begins."""
 
     def __init__(self, part: str, body: bytes, max_elements: int, num_before: int) -> None:
+        """part: the name of the archive's entry; empty for a file that is XML, in whatever encoding."""
         self._part = part
+        self._place = f"{part}: " if part else ""
         self._body = body
         self._num_elements, self._max_elements = num_before, max_elements
         self._root = Node("", "")
@@ -109,11 +168,12 @@ class _Reader:
                 # CurrentByteIndex is -1 while a newer version of expat waits for more bytes before it parses them.
                 unfinished = max(unfinished, parser.CurrentByteIndex)
                 if offset - unfinished > MAX_TAG_BYTES:
-                    raise FileError(f"{self._part}: a tag of more than {MAX_TAG_BYTES} bytes")
+                    raise FileError(f"{self._place}a tag of more than {MAX_TAG_BYTES} bytes")
             parser.Parse(b"", True)
         except expat.ExpatError as error:
             reason = expat.errors.messages[error.code]
-            raise FileError(f"{self._part}, line {error.lineno}: malformed XML: {reason}") from None
+            line = f"{self._part}, line" if self._part else "line"
+            raise FileError(f"{line} {error.lineno}: malformed XML: {reason}") from None
         finally:
             # The parser's handlers refer to this object. Without the cycle, the body is freed at once.
             del self._parser
@@ -141,8 +201,8 @@ class _Reader:
             self._opened[-1].children.append(raw)
 
     def _check_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
-        if encoding is not None and encoding.lower() not in {"utf-8", "utf-16"}:
-            raise FileError(f"{self._part}: its encoding is declared as another one than UTF-8 or UTF-16")
+        if self._part and encoding is not None and encoding.lower() not in {"utf-8", "utf-16"}:
+            raise FileError(f"{self._place}its encoding is declared as another one than UTF-8 or UTF-16")
         self._begin("other", "")
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
@@ -151,9 +211,9 @@ class _Reader:
             raise FileError(f"the file exceeds the limit of {self._max_elements} XML elements")
         self._begin("open", name)
         if len(self._opened) > MAX_DEPTH:
-            raise FileError(f"{self._part}: elements are nested more than {MAX_DEPTH} deep")
+            raise FileError(f"{self._place}elements are nested more than {MAX_DEPTH} deep")
         if len(attributes) > MAX_ATTRIBUTES:
-            raise FileError(f"{self._part}: an element has more than {MAX_ATTRIBUTES} attributes")
+            raise FileError(f"{self._place}an element has more than {MAX_ATTRIBUTES} attributes")
 
     def _refuse(self, *_: object) -> None:
-        raise FileError(f"{self._part}: XML with a document type is not supported")
+        raise FileError(f"{self._place}XML with a document type is not supported")

@@ -3,9 +3,9 @@
 Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
 (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
 tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
-the merge fields `<% x %>`, `*|NAME|*`, `%%Name%%`, `%name%` and `$NAME$`, URLs, e-mail addresses, the options of
-commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, colours such as `#ff0000`, and those of
-`app.text.symbol_spans`. Every search takes time linear in the length of the text.
+the merge fields `<% x %>`, `*|NAME|*`, `%%Name%%`, `%name%`, `$NAME$` and `%#@name@`, URLs, e-mail addresses, the
+options of commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, colours such as `#ff0000`, and
+those of `app.text.symbol_spans`. Every search takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ _CLOSING_SHORTCODE = re.compile(r"\[/([A-Za-z][\w\-]{0,63}+)\]")
 _MERGE_FIELD = re.compile(
     r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{0,63}+%%"
     r"|(?<![\w%])%[A-Za-z_][\w.\-]{1,63}+%(?![\w%])|(?<!\$)\$[A-Za-z_][\w@]{0,63}+\$(?!\$)"
+    r"|%(?:\d{1,2}+\$)?#@[A-Za-z_]\w{0,63}+@"
 )
 # White space, quotes, marks that no URL has, private-use characters, and the punctuation of scripts without spaces.
 _NOT_IN_URL = (

@@ -24,7 +24,7 @@ import pytest
 
 from app.errors import NotReady
 from app.file_worker.__main__ import MAX_REUSED_KIB, _read_frame
-from app.file_worker.messages import LENGTH_BYTES, WorkerLimits
+from app.file_worker.messages import LENGTH_BYTES, ReadRequest, WorkerLimits
 from app.file_worker.workers import FileWorkers, _environment, _Worker, _WorkerDied
 from app.files import FileFormat
 from tests.api.processes import have_ended, wait_until
@@ -251,7 +251,7 @@ def test_a_worker_is_used_again_although_the_server_has_used_much_memory() -> No
         workers = FileWorkers(WorkerLimits(256_000_000, 20, 2048), num_workers=1)
         found = []
         for _ in range(2):
-            await workers.read(b"Yes.", FileFormat.TXT, share="", timeout_s=HANG_TIMEOUT_S)
+            await workers.read(ReadRequest(b"Yes.", FileFormat.TXT), share="", timeout_s=HANG_TIMEOUT_S)
             found.append({process.pid for process in psutil.Process().children()} - before)
         await workers.close()
         return found
@@ -267,7 +267,7 @@ def test_a_worker_that_starts_while_the_pool_closes_is_ended() -> None:
     async def scenario() -> None:
         workers = FileWorkers(WorkerLimits(256_000_000, 20, 2048), num_workers=1)
         reading = asyncio.create_task(
-            workers.read(b"Yes.", FileFormat.TXT, share="", timeout_s=HANG_TIMEOUT_S)
+            workers.read(ReadRequest(b"Yes.", FileFormat.TXT), share="", timeout_s=HANG_TIMEOUT_S)
         )
         await asyncio.sleep(0)  # the process begins to start
         await workers.close()

@@ -13,7 +13,14 @@ import pytest
 from app.api.files.document_jobs import DocumentJob, DocumentJobs
 from app.api.files.document_store import DocumentLimits, StoredDocument
 from app.api.plain_translation import PlainTranslator
-from app.file_worker.messages import FromWorker, ReadResult, WorkerLimits, WriteResult
+from app.file_worker.messages import (
+    FromWorker,
+    ReadRequest,
+    ReadResult,
+    WorkerLimits,
+    WriteRequest,
+    WriteResult,
+)
 from app.files import FileFormat
 from app.observability.metrics import Metrics
 from app.stores.usage import Usage
@@ -120,13 +127,14 @@ def test_callers_take_turns_at_the_file_workers(kind: str, monkeypatch: pytest.M
 
         async def begin(name: str) -> object:
             content, share = name.encode(), name[0]
+            request = ReadRequest(content, FileFormat.TXT)
             if kind == "read":
-                return await file_workers.read(content, FileFormat.TXT, share=share, timeout_s=HANG_TIMEOUT_S)
+                return await file_workers.read(request, share=share, timeout_s=HANG_TIMEOUT_S)
             if kind == "read for a request":
                 document = jobs.store.add("", share, name, 1)
-                return await jobs.read(document, content, FileFormat.TXT, timeout_s=HANG_TIMEOUT_S)
+                return await jobs.read(document, request, timeout_s=HANG_TIMEOUT_S)
             return await file_workers.write(
-                content, FileFormat.TXT, [], share=share, timeout_s=HANG_TIMEOUT_S
+                WriteRequest(content, FileFormat.TXT, []), share=share, timeout_s=HANG_TIMEOUT_S
             )
 
         monkeypatch.setattr(file_workers, "_answer", answer)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
+import httpx
 import polib
 import pytest
 
 from app.files import FileFormat
 from app.files.reading import read_file
-from tests.api.server_process import ROOT, ServerProcess
+from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.e2e.conftest import SERVE_BY_FORK
 from tests.files.samples import SAMPLES, docx
 from transduce.cli import main
@@ -38,7 +40,7 @@ def translated(url: str, folder: Path, name: str, data: bytes, source: str = "en
 def test_every_format_keeps_its_structure(url: str, tmp_path: Path, file_format: FileFormat) -> None:
     """The output differs from the input, and has as many units or, in HTML, the same tags.
 
-    In PO, a translated entry is no unit, so the output has fewer units.
+    In PO and XLIFF, a translated entry is no unit, so the output has fewer units.
     """
     data = SAMPLES[file_format]
     out = translated(url, tmp_path, f"a.{file_format}", data)
@@ -46,7 +48,7 @@ def test_every_format_keeps_its_structure(url: str, tmp_path: Path, file_format:
     assert out != data
     if file_format is FileFormat.HTML:
         assert sorted(re.findall(rb"<[^<>]*>", out)) == sorted(re.findall(rb"<[^<>]*>", data))
-    elif file_format is FileFormat.PO:
+    elif file_format in {FileFormat.PO, FileFormat.XLIFF}:
         assert len(after.units) < len(before.units)
     else:
         assert len(after.units) == len(before.units)
@@ -65,6 +67,50 @@ def test_a_gettext_entry_keeps_its_placeholder(url: str, tmp_path: Path) -> None
     catalogue = polib.pofile(translated(url, tmp_path, "a.po", text.encode()).decode())
     assert catalogue[0].msgstr == "Das Wasser ist kalt."
     assert "%(name)s" in catalogue[1].msgstr
+
+
+def by_form(http: httpx.Client, data: bytes) -> bytes:
+    form = {"source": "en", "target": "de"}
+    answer = http.post("/translate_file", files={"file": ("a.xliff", data)}, data=form)
+    return http.get(answer.json()["translatedFileUrl"]).content
+
+
+def by_document(http: httpx.Client, data: bytes) -> bytes:
+    form = {"source_lang": "EN", "target_lang": "DE"}
+    handle = http.post("/v2/document", files={"file": ("a.xlf", data)}, data=form).json()
+    path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
+    until = time.monotonic() + HANG_TIMEOUT_S
+    while (status := http.post(path, json=key).json()["status"]) != "done" and time.monotonic() < until:
+        assert status != "error"
+        time.sleep(0.05)
+    return http.post(f"{path}/result", json=key).content
+
+
+@pytest.mark.parametrize("route", ["command", "form", "document"])
+def test_an_xliff_file_gets_targets_in_its_language(url: str, tmp_path: Path, route: str) -> None:
+    source = 'The <g id="1">water</g> is cold.'
+    unit = f'<trans-unit id="1"><source>{source}</source></trans-unit>'
+    data = f'<xliff version="1.2"><file source-language="en"><body>{unit}</body></file></xliff>'
+    with httpx.Client(base_url=url, timeout=HANG_TIMEOUT_S) as http:
+        if route == "command":
+            out = translated(url, tmp_path, "a.xlf", data.encode())
+        else:
+            out = by_form(http, data.encode()) if route == "form" else by_document(http, data.encode())
+    states = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+    target = f'<target {states}>Das <g id="1">Wasser</g> ist kalt.</target>'
+    expected = data.replace("</source>", f"</source>{target}").replace('="en"', '="en" target-language="de"')
+    assert out.decode() == expected
+
+
+def test_an_xliff_file_in_another_language_is_refused_before_it_is_translated(url: str) -> None:
+    """Only the reading can refuse the upload to /v2/document. A later error would be the document's state."""
+    done = '<trans-unit id="1"><source>The water is cold.</source><target>x</target></trans-unit>'
+    body = f'<body>{done}<trans-unit id="2"><source>The house</source></trans-unit></body>'
+    data = f'<xliff version="1.2"><file target-language="fr">{body}</file></xliff>'
+    form = {"source_lang": "EN", "target_lang": "DE"}
+    answer = httpx.post(f"{url}/v2/document", files={"file": ("a.xlf", data.encode())}, data=form)
+    assert answer.status_code == 400
+    assert 'translations into the target-language \\"fr\\"' in answer.text
 
 
 def test_a_word_document_keeps_its_formatting(url: str, tmp_path: Path) -> None:

@@ -107,6 +107,37 @@ JSON = (
     b'"a\\/b \\"q\\"",'
     b' "12", "<b>Bold</b> &amp; text", "", "\\ud800 lone"], "nested": {"a": "Hello, {{name}}!", "a": "again"}}\n\n'
 )
+XLIFF = b"""<?xml version="1.0" encoding="UTF-8"?>
+<!-- kept -->
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:x="urn:x">
+  <file original="manual.html" source-language="en" target-language="de" datatype="html">
+    <header><note>The header</note></header>
+    <body>
+      <trans-unit id="1" x:key='a > b'>
+        <source>Salt &amp; <g id="1" ctype="bold">red</g> pepper<x id="2"/>.</source>
+        <note>Not translated</note>
+      </trans-unit>
+      <trans-unit id="2"><source><![CDATA[The <b>old</b> house]]></source><target/></trans-unit>
+      <trans-unit id="3" approved="yes"><source>Done</source><target>Fertig</target></trans-unit>
+      <group translate="no"><trans-unit id="4"><source>The brand</source></trans-unit></group>
+      <trans-unit id="5">
+        <source>One cat. Two cats.</source>
+        <seg-source><mrk mtype="seg" mid="1">One cat.</mrk> <mrk mtype="seg" mid="2">Two cats.</mrk></seg-source>
+      </trans-unit>
+      <trans-unit id="6"><source>12:30</source></trans-unit>
+    </body>
+  </file>
+</xliff>
+"""
+XLIFF_2 = b"""<?xml version="1.0" encoding="UTF-8"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de"><file id="f1">
+<unit id="u1"><originalData><data id="d1">%d</data><data id="d2">&lt;br/></data></originalData>
+<segment id="s1" state="initial"><source>Ask <pc id="1">our <sc id="2"/>old</pc> cat<ec startRef="2"/> for <ph id="3"
+ dataRef="d1"/> <sc id="4"/>red <mrk id="m1" translate="no">Acme</mrk> doors<ec startRef="4"/>.</source></segment>
+<ignorable><source> </source></ignorable>
+<segment id="s2"><source>Two<ph id="5" dataRef="d2"/>lines <cp hex="001A"/></source><target/></segment></unit>
+</file></xliff>
+"""
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 BOLD = "<w:rPr><w:b/></w:rPr>"
@@ -160,5 +191,6 @@ SAMPLES = {
     FileFormat.MARKDOWN: MARKDOWN,
     FileFormat.PO: PO,
     FileFormat.JSON: JSON,
+    FileFormat.XLIFF: XLIFF,
     FileFormat.DOCX: docx(),
 }

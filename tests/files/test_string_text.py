@@ -116,6 +116,7 @@ def test_a_sign_that_would_begin_a_tag_stays_a_reference() -> None:
     [
         ("from %s in %d days", "days %2$d in %1$s from"),
         ("from %s to %s", "%2$s to %1$s from"),
+        ("from %@ to %lld", "%2$lld to %1$@ from"),
         ("from %s by %-*.*f to %d", "%5$d to %4$-*2$.*3$f by %1$s from"),
         ("<b>%s</b> has %d files", "files %2$d has <b>%1$s</b>"),
         ("%s has %<PRIu64> files", "files %2$<PRIu64> has %1$s"),

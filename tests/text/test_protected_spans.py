@@ -28,6 +28,7 @@ PROTECTED = [
     "<% if x %>", "<%= name %>", "<%# a\nnote %>", "<%- a > b || c < d -%>", "<%%>",
     "*|FNAME|*", "*|IF:AGE >= 21|*", "*|DATE:d/m/y|*", "%%FirstName%%", "%%sub.first_name%%", "%%view-url%%",
     "%count%", "%user.name%", "%first-name%", "%TEMP%", "$USER$", "$order_id$", "$USER@2$", "$x$",
+    "%#@items@", "%2$#@num_files@",
     "--all", "-a, --all", "-s SIZE, --size=SIZE", "--no-cache", "--color[=WHEN]", "--noEmit", "--out=a/b.txt",
     "-v/--version",
     "2024-01-02T10:00:00Z", "2024-01-02T10:00", "2024-01-02T10:00:00.125+01:00", "2024-01-02T10:00:00-0500",

@@ -58,7 +58,7 @@ def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: s
     path, out = tmp_path / f"file.{name}", tmp_path / "out"
     path.write_bytes(data)
     assert run(swapping, path, "-o", out) == 0
-    file = read_file(data, FileFormat(name))
+    file = read_file(data, FileFormat(name), target="de")
     assert out.read_bytes() == file.write([swap_case(unit.text) for unit in file.units])
     assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, "out"]
     mask = os.umask(0)
@@ -167,7 +167,9 @@ def test_a_journal_with_another_first_line_is_ignored(
     swapping.answers = [Answer(200, b'{"translations": [{"text": "wrong"}]}'), Answer(422)]
     with monkeypatch.context() as patched:
         if change == "texts":  # as if another version divided the file differently
-            patched.setattr(reading, "read_file", lambda _, form: read_file(b"zero\none\ntwo\n", form))
+            patched.setattr(
+                reading, "read_file", lambda _, form, **_languages: read_file(b"zero\none\ntwo\n", form)
+            )
         assert run(swapping, path, "-o", out, "--batch-size", 1) == 1
     options = ["--beam-size", "2"] if change == "options" else []
     if change == "file":

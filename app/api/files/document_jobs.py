@@ -25,7 +25,7 @@ from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.api.spending import spend_characters
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError, UnsupportedLanguages
 from app.fair_turns import FairTurns
-from app.file_worker.messages import TextUnit
+from app.file_worker.messages import ReadRequest, TextUnit, WriteRequest
 from app.file_worker.workers import FileWorkers
 from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
@@ -79,7 +79,7 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def read(
-        self, document: StoredDocument, content: bytes, file_format: FileFormat, *, timeout_s: float
+        self, document: StoredDocument, request: ReadRequest, *, timeout_s: float
     ) -> list[TextUnit]:
         """The file's texts. Removes the document if the reading fails.
 
@@ -87,10 +87,10 @@ class DocumentJobs:
         `FileWorkers.read`.
         """
         try:
-            return await self._workers.read(content, file_format, share=document.share, timeout_s=timeout_s)
+            return await self._workers.read(request, share=document.share, timeout_s=timeout_s)
         except BaseException:
             self.store.remove(document)
-            self._return_memory(content)
+            self._return_memory(request.content)
             raise
 
     async def spend_characters(
@@ -175,9 +175,8 @@ class DocumentJobs:
     async def _read_texts(
         self, scope: Scope, document: StoredDocument, job: DocumentJob, spending: Spending
     ) -> list[TextUnit]:
-        texts = await self._workers.read(
-            job.content, job.format, share=job.share, timeout_s=self.limits.timeout_s
-        )
+        request = ReadRequest(job.content, job.format, job.target)
+        texts = await self._workers.read(request, share=job.share, timeout_s=self.limits.timeout_s)
         await self._count(scope, document, texts, spending)
         return texts
 
@@ -235,14 +234,9 @@ class DocumentJobs:
                     document.num_done += len(texts[number].text)
         left_s = document.ends_at - time.monotonic()
         try:
-            content = await self._workers.write(
-                job.content,
-                job.format,
-                translations,
-                share=job.share,
-                timeout_s=left_s,
-                gap=separator(source, job.target),
-            )
+            gap = separator(source, job.target)
+            request = WriteRequest(job.content, job.format, translations, job.target, gap)
+            content = await self._workers.write(request, share=job.share, timeout_s=left_s)
         except DeadlineExceeded as error:  # its message names left_s, which the caller does not know
             raise self._late() from error
         await self.store.keep(document, content)

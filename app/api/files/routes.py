@@ -23,6 +23,7 @@ from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
 from app.api.simple.routes import ERRORS, HEADERS, TAG, require_served, unavailable
 from app.api.spending import begin_spending
 from app.errors import InvalidRequest
+from app.file_worker.messages import ReadRequest
 from app.files import SUFFIXES, FileFormat, format_of
 from app.stores.usage import Spending
 
@@ -83,7 +84,9 @@ async def _translate_upload(
     target = require_served(body.target, jobs.plain)
     file_format = known_format(upload.name)
     document = jobs.store.add(requester.caller, requester.share, upload.name, len(upload.content))
-    reading = jobs.read(document, upload.content, file_format, timeout_s=jobs.limits.timeout_s)
+    reading = jobs.read(
+        document, ReadRequest(upload.content, file_format, target), timeout_s=jobs.limits.timeout_s
+    )
     texts = await while_connected(request, reading)
     job = DocumentJob(
         content=upload.content,
