@@ -7,7 +7,7 @@ PORT := 8000
 # 0: all tests run in pytest's own process, in which --pdb works.
 WORKERS := 3
 FUZZ_SECONDS := 180
-FUZZ_TARGETS := markup segmentation txt srt vtt html markdown po json docx bundle bodies glossary
+FUZZ_TARGETS := markup segmentation txt srt vtt html markdown po json docx pptx odf bundle bodies glossary
 CHAOS_MINUTES := 20
 SOAK_MINUTES := 30
 SHELL := /bin/bash

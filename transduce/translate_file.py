@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
 
 # The formats of app.files, which is imported only when a file is read.
-FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "xliff", "docx")
+FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "xliff", "docx", "pptx", "odt", "odp")
 # Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
 

@@ -18,6 +18,9 @@ class FileFormat(StrEnum):
     JSON = "json"
     XLIFF = "xliff"
     DOCX = "docx"
+    PPTX = "pptx"
+    ODT = "odt"
+    ODP = "odp"
 
 
 SUFFIXES = {
@@ -34,6 +37,9 @@ SUFFIXES = {
     ".xlf": FileFormat.XLIFF,
     ".xliff": FileFormat.XLIFF,
     ".docx": FileFormat.DOCX,
+    ".pptx": FileFormat.PPTX,
+    ".odt": FileFormat.ODT,
+    ".odp": FileFormat.ODP,
 }
 
 

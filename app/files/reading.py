@@ -9,8 +9,10 @@ from app.files.formats import FileFormat
 from app.files.html_file import read_html_file
 from app.files.json_strings import read_json
 from app.files.markdown import read_markdown
+from app.files.odf import read_odf
 from app.files.plain import read_plain
 from app.files.po import read_po
+from app.files.pptx import read_pptx
 from app.files.subtitles import read_srt, read_vtt
 from app.files.unit import FileLimits, TranslatableFile
 from app.files.xliff import read_xliff
@@ -24,6 +26,9 @@ _READERS: dict[FileFormat, Callable[[bytes, FileLimits], TranslatableFile]] = {
     FileFormat.PO: read_po,
     FileFormat.JSON: read_json,
     FileFormat.DOCX: read_docx,
+    FileFormat.PPTX: read_pptx,
+    FileFormat.ODT: read_odf,
+    FileFormat.ODP: read_odf,
 }
 
 

@@ -1,6 +1,6 @@
 """The types that all file formats share.
 
-A unit is a text to translate. A slot is the place of a unit in a text file. A Word document has units without slots.
+A unit is a text to translate. A slot is the place of a unit in a text file. An office document has units without slots.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FileLimits:
 
     max_units: texts to translate. max_characters: characters of these texts together, with their tags.
 
-    A Word document is a ZIP archive with several entries, and an XLIFF file counts as one entry. max_parts: entries.
+    An office document is a ZIP archive with several entries, and an XLIFF file counts as one entry. max_parts: entries.
     max_unpacked_bytes: unpacked bytes of all entries together. max_part_bytes: unpacked bytes of the entries with text
     together. max_elements: XML elements of the same entries together.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape, unescape
 from xml.parsers import expat
@@ -113,6 +113,16 @@ def read_text(text: str, *, max_elements: int) -> Node:
     max_elements: the maximum number of elements. Raises FileError with the line of a syntax error.
     """
     return _Reader("", text.encode(), max_elements, 0).read()
+
+
+def elements(root: Node, is_skipped: Callable[[Node], bool] | None = None) -> Iterator[Node]:
+    """Yield all elements in reading order. is_skipped: whether an element is left out, with all elements in it."""
+    stack = root.nodes[::-1]
+    while stack:
+        node = stack.pop()
+        if is_skipped is None or not is_skipped(node):
+            yield node
+            stack += reversed(node.nodes)
 
 
 def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str]:

@@ -17,6 +17,9 @@ from app.files import FileFormat
 from app.files.reading import read_file
 from tests.api.server_process import HANG_TIMEOUT_S, ROOT, ServerProcess
 from tests.e2e.conftest import SERVE_BY_FORK
+from tests.files.opendocuments import content, odf, span
+from tests.files.opendocuments import paragraph as odf_paragraph
+from tests.files.presentations import BOLD, paragraph, pptx, run, slide
 from tests.files.samples import SAMPLES, docx
 from transduce.cli import main
 
@@ -122,3 +125,19 @@ def test_a_word_document_keeps_its_formatting(url: str, tmp_path: Path) -> None:
     written = ZipFile(BytesIO(out)).read("word/document.xml").decode()
     runs = re.findall(r"<w:r>(<w:rPr>.*?</w:rPr>)?<w:t[^>]*>(.*?)</w:t></w:r>", written)
     assert runs == [("", "Das "), ("<w:rPr><w:b/></w:rPr>", "Wasser"), ("", " ist kalt.")]
+
+
+def test_a_presentation_keeps_its_formatting(url: str, tmp_path: Path) -> None:
+    sentence = paragraph(run("The ") + run("water", BOLD) + run(" is cold."))
+    out = translated(url, tmp_path, "a.pptx", pptx(slide(sentence)))
+    written = ZipFile(BytesIO(out)).read("ppt/slides/slide1.xml").decode()
+    runs = re.findall(r'<a:r><a:rPr lang="en-US"( b="1")?/><a:t>(.*?)</a:t></a:r>', written)
+    assert runs == [("", "Das "), (' b="1"', "Wasser"), ("", " ist kalt.")]
+
+
+@pytest.mark.parametrize("suffix", ["odt", "odp"])
+def test_an_opendocument_file_keeps_its_formatting(url: str, tmp_path: Path, suffix: str) -> None:
+    body = content(odf_paragraph(f"The {span('water', 'T1')} is cold."))
+    out = translated(url, tmp_path, f"a.{suffix}", odf(body))
+    written = ZipFile(BytesIO(out)).read("content.xml").decode()
+    assert odf_paragraph(f"Das {span('Wasser', 'T1')} ist kalt.") in written

@@ -6,6 +6,8 @@ from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from app.files import FileFormat
+from tests.files.opendocuments import ODP, ODT
+from tests.files.presentations import pptx
 
 TXT = "First line.\r\n\r\n   Indented, with a tab\t\r\nlast \u00e9\u2028 line".encode()
 SRT = (
@@ -193,4 +195,7 @@ SAMPLES = {
     FileFormat.JSON: JSON,
     FileFormat.XLIFF: XLIFF,
     FileFormat.DOCX: docx(),
+    FileFormat.PPTX: pptx(),
+    FileFormat.ODT: ODT,
+    FileFormat.ODP: ODP,
 }

@@ -107,6 +107,14 @@ def test_a_document_of_the_greatest_depth_is_written() -> None:
         assert b">Ja</w:t>" in archive.read("word/document.xml")
 
 
+def test_nested_paragraphs_of_the_greatest_depth_are_written() -> None:
+    start, end = PARAGRAPH.format("Yes").removesuffix("</w:p>"), "</w:p>"
+    parsed = read_file(document(start * 490 + end * 490), FileFormat.DOCX)
+    texts = [unit.text.replace("Yes", "Ja") for unit in parsed.units]
+    with ZipFile(BytesIO(parsed.write(texts))) as archive:
+        assert archive.read("word/document.xml").count(b">Ja</w:t>") == 490
+
+
 @pytest.mark.parametrize(
     "xml",
     [

@@ -34,6 +34,8 @@ from app.text.parsed_text import ParseOptions, Splitting, TextFormat
 from app.text.segmentation import fitting_pieces, join, sentence_spans
 from benchmarks.roundtrip import read_texts, run_text_layer
 from benchmarks.roundtrip_models import copied, dropping, shuffled, without_alignment
+from tests.files.opendocuments import CONTENT, odf
+from tests.files.presentations import SLIDE, pptx
 from tests.files.samples import DOCUMENT, SAMPLES, XLIFF_2, docx
 from tests.house_rules.project import ROOT
 
@@ -202,13 +204,13 @@ def with_characters(markdown: str) -> str:
     return unescape(markdown.replace("\\&", "&amp;"))
 
 
-def check_docx(data: bytes) -> None:
-    """Bytes that begin like a ZIP archive are a DOCX file. Other bytes become the document of a sample DOCX file."""
-    check = check_file(FileFormat.DOCX)
-    if data.startswith(b"PK"):
-        check(data)
-    else:
-        check(docx(text_of(data)))
+def check_archive(file_format: FileFormat, packed: Callable[[str], bytes]) -> Callable[[bytes], None]:
+    """The check of a format of archives. Bytes that begin like no archive become an entry of one.
+
+    packed: returns an archive with this entry.
+    """
+    check = check_file(file_format)
+    return lambda data: check(data if data.startswith(b"PK") else packed(text_of(data)))
 
 
 def check_bundle(data: bytes) -> None:
@@ -323,8 +325,26 @@ XLIFF = ("<trans-unit>", "</trans-unit>", "<source>", "</source>", "<seg-source>
     'version="2.0"', 'encoding="ISO-8859-1"')  # fmt: skip
 
 
+SLIDES = ("<a:p>", "</a:p>", "<a:r>", "</a:r>", "<a:t>", "</a:t>", "<a:br/>", '<a:rPr b="1"/>', "<a:rPr>", "</a:rPr>",
+    '<a:hlinkClick r:id="rId1"/>', '<a:fld type="slidenum">', "</a:fld>", "\t", "_x000B_", ' err="1"',
+    "<a:endParaRPr/>", "<p:sld>", "</p:sld>", "<m:oMath/>")  # fmt: skip
+SPANS = ("<text:p>", "</text:p>", '<text:span text:style-name="T1">', "<text:span>", "</text:span>", "<text:s/>", "  ",
+    '<text:s text:c="3"/>', "<text:tab/>", "<text:line-break/>", '<text:a xlink:href="b">', "</text:a>",
+    "<text:page-number>", "</text:page-number>", '<text:bookmark-start text:name="a"/>',
+    '<text:bookmark-end text:name="a"/>', "<office:annotation>", "</office:annotation>", "<text:note>", "</text:note>",
+    "<text:ruby>", "</text:ruby>", "<text:tracked-changes>", "</text:tracked-changes>", "<text:h>",
+    "</text:h>")  # fmt: skip
+
+
 def _file_target(file_format: FileFormat, *tokens: str) -> Target:
     return Target(check_file(file_format), lambda: [SAMPLES[file_format]], (*tokens, *MARKUP))
+
+
+def _archive_target(
+    file_format: FileFormat, packed: Callable[[str], bytes], xml: str, *tokens: str
+) -> Target:
+    """The target of a format of archives. packed: an archive of an entry. xml: an entry."""
+    return Target(check_archive(file_format, packed), lambda: [packed(xml), xml.encode()], (*tokens, *MARKUP))
 
 
 TARGETS: dict[str, Target] = {
@@ -340,7 +360,9 @@ TARGETS: dict[str, Target] = {
     "xliff": Target(
         check_file(FileFormat.XLIFF), lambda: [SAMPLES[FileFormat.XLIFF], XLIFF_2], (*XLIFF, *MARKUP)
     ),
-    "docx": Target(check_docx, lambda: [docx(), DOCUMENT.encode()], (*WORD, *MARKUP)),
+    "docx": _archive_target(FileFormat.DOCX, docx, DOCUMENT, *WORD),
+    "pptx": _archive_target(FileFormat.PPTX, pptx, SLIDE, *SLIDES),
+    "odf": _archive_target(FileFormat.ODT, odf, CONTENT, *SPANS),
     "bundle": Target(
         check_bundle, bundle_seeds, (*JSON, '"files"', '"variants"', '"languages"', "\x0a\x80\x01")
     ),

@@ -375,10 +375,10 @@ def test_a_journal_truncated_anywhere_is_read(
 def test_an_unsupported_suffix_is_rejected_with_the_supported_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "x.pptx"
+    path = tmp_path / "x.xlsx"
     path.write_bytes(b"PK\x03\x04")
     assert main(["translate", str(path), "--source", "en", "--target", "de"]) == 2
     errors = capsys.readouterr().err
-    expected = f"files with the suffix .pptx cannot be translated; supported are {', '.join(SUFFIXES)}"
+    expected = f"files with the suffix .xlsx cannot be translated; supported are {', '.join(SUFFIXES)}"
     assert expected in errors
     assert "--format" in errors

@@ -18,7 +18,17 @@ from tests.web.page_object import TranslatePage
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 CUES = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
 # Files that a translation as plain text would destroy.
-FORMATS = ["film.srt", "film.vtt", "readme.md", "strings.po", "strings.json", "messages.xlf", "manual.docx"]
+FORMATS = [
+    "film.srt",
+    "film.vtt",
+    "readme.md",
+    "strings.po",
+    "strings.json",
+    "messages.xlf",
+    "manual.docx",
+    "talk.pptx",
+    "manual.odt",
+]
 
 
 @pytest.fixture(scope="module")

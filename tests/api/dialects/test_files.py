@@ -325,7 +325,7 @@ def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     client.close()  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("file_format", [FileFormat.DOCX, FileFormat.HTML])
+@pytest.mark.parametrize("file_format", [FileFormat.DOCX, FileFormat.PPTX, FileFormat.ODT, FileFormat.HTML])
 def test_the_unmodified_client_translates_a_document(
     client: deepl.DeepLClient, tmp_path: Path, file_format: FileFormat
 ) -> None:

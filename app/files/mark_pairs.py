@@ -1,4 +1,4 @@
-"""Pairs of marks in a paragraph of a Word document that may overlap: fields, and ranges such as bookmarks.
+"""Pairs of marks in a paragraph of an office document that may overlap: fields, and ranges such as bookmarks.
 
 A pair can become an element of the translation only if it nests with the other elements:
 

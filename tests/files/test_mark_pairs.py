@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.files.docx_pairs import FIELD, RANGE, unpaired
+from app.files.mark_pairs import FIELD, RANGE, unpaired
 from app.files.tagged_text import Mark, MarkKind
 
 NAMES = {"F": FIELD, "w": "w"}
