@@ -72,12 +72,24 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedLanguages(RequestError):
-    """No bundle translates, or scores translations, from `source` (requested or detected) to `target`."""
+    """No bundle translates, or scores translations, from `source` to `target`.
 
-    def __init__(self, message: str, *, source: str = "", target: str = "", field: str = "target") -> None:
+    is_detected: the source is the detected language of a text, which `field` names.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str = "",
+        target: str = "",
+        field: str = "target",
+        is_detected: bool = False,
+    ) -> None:
         super().__init__(message, field=field)
         self.source = source
         self.target = target
+        self.is_detected = is_detected
 
 
 class PayloadTooLarge(RequestError):

@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     )
     keep_alive_s: float = Field(75.0, gt=0, description="seconds until an idle connection is closed")
     read_timeout_s: float = Field(
-        10.0, gt=0, description="seconds within which a whole request must arrive, header and body"
+        10.0, gt=0, description="seconds in which a request must arrive, or 1,000 bytes of its body a second"
     )
     max_header_bytes: int = Field(16_384, ge=1024, description="bytes of a request's start line and headers")
     max_body_bytes: int = Field(1_000_000, ge=1024, description="bytes of a request's body")

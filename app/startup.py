@@ -265,6 +265,8 @@ async def check_golden(model: LoadedModel, translator: Translator, *, min_share:
     summary = f"{num_exact} of {len(results)} golden sentences match the bundle's translations"
     if num_exact < min_share * len(results):
         reason = "on this machine the model does not compute what it computed at export"
+        if num_exact == 0:
+            reason += ", or source.spm is not its vocabulary"
         hint = "if it is hardly trained, rounding decides between nearly equal scores: lower TRANSDUCE_GOLDEN_MIN_SHARE"
         raise BundleError(model.name, [f"{summary}: {reason}; {hint}"])
     log_event(logger, logging.INFO, "golden_checked", fields={"exact": num_exact, "of": len(results)})
@@ -290,7 +292,8 @@ def _submit_golden(
     try:
         encoded = translator.encode(line.source, pair)
         if encoded is None:
-            raise BundleError(model.name, [f"{GOLDEN}: line {number}: source is longer than the model takes"])
+            problem = "source is longer than the model takes, or source.spm is not its vocabulary"
+            raise BundleError(model.name, [f"{GOLDEN}: line {number}: {problem}"])
         return engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline)
     except (TokenizerError, RequestError) as error:
         raise BundleError(model.name, [f"{GOLDEN}: line {number}: {error}"]) from error

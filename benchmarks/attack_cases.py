@@ -136,11 +136,21 @@ def flood(server: Process) -> str:
 
 def slow_headers(server: Process) -> str:
     """Send headers at one byte a second."""
+    return _byte_by_byte(server, POST + b"x: ")
+
+
+def slow_bodies(server: Process) -> str:
+    """Send bodies at one byte a second."""
+    return _byte_by_byte(server, POST + b"content-length: 100000\r\n\r\n")
+
+
+def _byte_by_byte(server: Process, begin: bytes) -> str:
+    """Begin requests, and send one more byte of each a second."""
     started_at = time.perf_counter()
     with ExitStack() as opened:
         connections = [opened.enter_context(_connect(server)) for _ in range(NUM_SLOW)]
         for connection in connections:
-            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nhost: x\r\nx: ")
+            connection.sendall(begin)
         num_open = len(connections)
         while num_open and time.perf_counter() - started_at < 2 * WAIT_S:
             time.sleep(1)
@@ -325,6 +335,7 @@ ATTACKS = (
     Attack(
         f"{NUM_SLOW} requests whose headers arrive at one byte a second", "`READ_TIMEOUT_S`", slow_headers
     ),
+    Attack(f"{NUM_SLOW} requests whose bodies arrive at one byte a second", "`READ_TIMEOUT_S`", slow_bodies),
     Attack("an endless header", "`MAX_HEADER_BYTES`", long_header),
     Attack("a body of 50 MB", "`MAX_BODY_BYTES`", long_body),
     Attack("an endless chunk extension", "`MAX_HEADER_BYTES`", long_extension),

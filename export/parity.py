@@ -110,18 +110,6 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> l
     return [np.stack(rows) for rows in found]
 
 
-def largest_difference(one_shots: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]) -> float:
-    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if a value is NaN.
-
-    one_shots: PyTorch's log-probabilities of the pairs.
-    """
-    differences = [
-        np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot, LEAST)).max()
-        for stepwise, one_shot in zip(stepwise_log_probabilities(runner, pairs), one_shots, strict=True)
-    ]
-    return float(np.max(differences))
-
-
 def summed_differences(
     one_shots: Sequence[Floats], runner: Runner, pairs: Sequence[ParityPair]
 ) -> tuple[npt.NDArray[np.float64], int]:

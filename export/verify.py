@@ -34,7 +34,6 @@ from export.golden import (
 )
 from export.parity import (
     ParityPair,
-    largest_difference,
     mean_target_difference,
     one_shots_of,
     random_pairs,
@@ -49,22 +48,22 @@ from model.config import BOS_ID
 from model.search import ModelWithStart, Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
-# The largest allowed difference of any log-probability of fp32 from PyTorch's. The whole distribution after random
-# subwords is compared. If the limit is larger, a wrong graph may pass.
-MAX_DIFFERENCE = 1e-4
 # The largest allowed mean difference of int8, over the golden translations' subwords. Graphs with another model's
 # weights exceed it by far. Wrong weights of subwords that the golden sentences lack do not change it.
 MAX_MEAN_DIFFERENCE = 0.1
-# The largest allowed mean difference for any one subword, over the positions of random batches, by the precision of the
-# rounding. The largest single difference is no measure: in the fp16 of one bundle it varies from 0.03 to 0.06 with the
-# random subwords. With right weights, the largest mean of fp16 was 0.003 in the bundled model. That of int8 was 0.1 in
-# the bundled model, and in the imported models of the tests 0.05 (Marian, M2M-100, NLLB, CTranslate2) and 0.08
-# (Firefox, random weights). With one wrong row of the output's weights, it was at least 2.5 in the bundled model, 1.3
-# in trained imported models and 0.29 in models of random weights, where a wrong row may pass in int8.
-MAX_SUBWORD_DIFFERENCES: dict[Precision, float] = {"fp16": 0.02, "int8": 0.4}
+# The largest allowed mean difference for any one subword, over the positions of random batches, by the precision of
+# the rounding. The largest single difference is no measure: in the fp16 of one bundle it varies from 0.03 to 0.06
+# with the random subwords, and in models that were trained on few sentences, PyTorch's own fp32 and fp64 differ by up
+# to 1e-3 at single positions. In fp32, a graph that is wrong by 0.2 at one position exceeds the limit. With right
+# weights, the largest mean of fp16 was 0.003 in the bundled model. That of int8 was 0.1 in the bundled model, and in
+# the imported models of the tests 0.05 (Marian, M2M-100, NLLB, CTranslate2) and 0.08 (Firefox, random weights). With
+# one wrong row of the output's weights, it was at least 2.5 in the bundled model, 1.3 in trained imported models and
+# 0.29 in models of random weights, where a wrong row may pass in int8.
+MAX_SUBWORD_DIFFERENCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.4}
 # Share of golden sentences that the native kernels may decode differently. The server's start has the same limit by
 # default (TRANSDUCE_GOLDEN_MIN_SHARE).
 MAX_NATIVE_DIFFERENT = 0.2
+_OTHER_VOCABULARY = "perhaps source.spm is the vocabulary of another model"
 # Number of random batches, pairs of each, and maximum number of ids of a source or target. If larger, `verify` takes
 # longer.
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
@@ -139,40 +138,26 @@ class _Compared:
 
     PyTorch scores a pair in one forward pass, and the runner step by step.
     rounding: the precision to which the runner's weights or PyTorch's are rounded; fp32 for none.
-    largest: the largest difference so far, without a rounding.
-    sums: with a rounding, each subword's sum of differences over num_positions positions.
+    sums: each subword's sum of differences over num_positions positions.
     """
 
     precision: Precision
     kernels: Kernels
     runner: LoadedRunner
     rounding: Precision
-    largest: float = 0.0
     sums: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     num_positions: int = 0
 
     def add(self, one_shots: Sequence[Floats], pairs: Sequence[ParityPair]) -> None:
         """Compare one more batch. one_shots: PyTorch's log-probabilities of the pairs."""
-        if self.rounding != "fp32":
-            sums, num_positions = summed_differences(one_shots, self.runner, pairs)
-            self.sums, self.num_positions = self.sums + sums, self.num_positions + num_positions
-        else:
-            largest = largest_difference(one_shots, self.runner, pairs)
-            self.largest = float(np.maximum(self.largest, largest))  # NaN if one of them is
+        sums, num_positions = summed_differences(one_shots, self.runner, pairs)
+        self.sums, self.num_positions = self.sums + sums, self.num_positions + num_positions
 
     def check(self) -> Check:
         is_own = self.precision == "fp32" != self.rounding
         name = f"{self.precision} log-probabilities" + ", the bundle's own graphs" * is_own
-        if self.rounding != "fp32":
-            value, limit = (
-                float(np.max(self.sums / self.num_positions)),
-                MAX_SUBWORD_DIFFERENCES[self.rounding],
-            )
-            detail = f"the worst subword's log-probability differs by {value:.3f} on average, limit {limit}"
-        else:
-            value, limit = self.largest, MAX_DIFFERENCE
-            num_pairs = NUM_BATCHES * PAIRS_A_BATCH
-            detail = f"largest difference {value:.1e}, limit {limit:.0e}, {num_pairs} ragged pairs"
+        value, limit = float(np.max(self.sums / self.num_positions)), MAX_SUBWORD_DIFFERENCES[self.rounding]
+        detail = f"the worst subword's log-probability differs by {value:.2g} on average, limit {limit:g}"
         return Check(_name(name, self.kernels), value <= limit, detail, value, limit)
 
 
@@ -316,6 +301,8 @@ class _Verification:
         found = self._translated(runner, [(self._golden_source(line), line.beam_size) for line in lines])
         different = sum(ids != line.ids[precision] for ids, line in zip(found, lines, strict=True))
         detail = f"{different} of {len(lines)} differ from {GOLDEN}"
+        if different == len(lines):
+            detail += f"; {_OTHER_VOCABULARY}"
         limit = 0 if kernels == "standard" else int(MAX_NATIVE_DIFFERENT * len(lines))
         name = _name(f"{precision} golden ids", kernels)
         return Check(name, different <= limit, detail, different, limit)
@@ -344,6 +331,8 @@ class _Verification:
             for name, length, limit in zip(("source", "ids"), lengths, limits, strict=True):
                 if length > limit:
                     problem = f"{name} has {length} subwords: the model takes at most {limit}"
+                    if name == "source":
+                        problem += f"; {_OTHER_VOCABULARY}"
                     raise self._line_error(number, problem)
 
     def _line_error(self, number: int, problem: str) -> BundleError:

@@ -15,10 +15,11 @@ from typing import Any
 
 from markdown_it.token import Token
 
+from app.files.block_starts import begins_block
 from app.files.encoding import decode
 from app.files.html_file import html_slots
 from app.files.inline_marks import InlineMark, InlineParser
-from app.files.markdown_writer import BlockWriter, Markup, begins_block, in_cell, joined, restored
+from app.files.markdown_writer import BlockWriter, Markup, in_cell, joined, restored
 from app.files.tagged_text import Mark, Piece, TaggedText
 from app.files.unit import FileLimits, Slot, SlottedText, is_translatable
 

@@ -13,26 +13,17 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from markdown_it.common.html_blocks import block_names
-
+from app.files.block_starts import as_text, begins_block, begins_definition
 from app.files.inline_marks import InlineMark, InlineParser
 from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 
 # White space, which cannot be at the inner edges of emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
 _SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_SINGLE = frozenset({MarkKind.POINT, MarkKind.PLACEHOLDER})
 _EMPHASIS = frozenset({"em", "strong", "s"})
-# Characters that, at the beginning of a line, would turn running text into another kind of block.
-_BLOCK_START = re.compile(
-    r"(\s{0,3})(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|(?:=+|-+)\s*$|```|~~~"
-    r"|(?:(?:\*\s*){3,}|(?:_\s*){3,}|(?:-\s*){3,})$"
-    rf"|</?(?:{'|'.join(block_names)})(?=\s|/?>|$)|<(?:pre|script|style|textarea)(?=\s|>|$)"
-    r"|<!--|<\?|<![A-Z]|<!\[CDATA\[)",
-    re.IGNORECASE,
-)
-# A link definition. It can begin only at the first line of a block.
-_DEFINITION = re.compile(r"\s{0,3}\[[^\[\]]+\]:")
 # Characters of a heading's end that Markdown would drop.
 _HEADING_END = re.compile(r"(?:(?<=[ \t])|^)(?=#+[ \t]*$)")
+_FIRST_WORD = re.compile(r"\s*\S+")
 _SPECIAL = re.compile(r"[\\`*_<&\[\]!~]")
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
@@ -75,6 +66,7 @@ class BlockWriter:
         The translation is first written with the source's markup. Then these changes are added one by one, until the
         parser reads the result as the translation:
 
+        - markup that would begin another kind of block is changed;
         - code spans that touch are divided;
         - links name their definitions;
         - white space is moved out of emphasis;
@@ -84,6 +76,8 @@ class BlockWriter:
         pieces = self.tagged.read(translation)
         if not self.breaks:
             pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
+        if self.kind == "paragraph_open" and pieces != list(self.tagged.pieces):
+            pieces = _with_inline_starts(pieces)
         tried: list[Piece[Markup]] | None = None
         for change in (
             joined,
@@ -162,11 +156,6 @@ class BlockWriter:
 def in_cell(content: str) -> str:
     """The content of a cell as the file has it. The parser removes the backslash before each `|`."""
     return content.replace("|", r"\|")
-
-
-def begins_block(line: str) -> bool:
-    """Whether a line of running text would begin another kind of block."""
-    return bool(_BLOCK_START.match(line) or _DEFINITION.match(line))
 
 
 def restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
@@ -248,6 +237,40 @@ def _is_same(found: Piece[Markup], piece: Piece[Markup]) -> bool:
         and found.raw.content == piece.raw.content
         and found.raw.named_end == piece.raw.named_end
     )
+
+
+def _with_inline_starts(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
+    """The pieces, in which no code span and no HTML without a partner begins another kind of block.
+
+    At the start of a line, a code span is written on one line, because such a line is no fence. HTML is put behind the
+    next word.
+    """
+    changed: list[Piece[Markup]] = []
+    held: list[Piece[Markup]] = []  # HTML at the start of a line
+    is_start = True
+    for piece in pieces:
+        if isinstance(piece, str):
+            text = piece.lstrip(" ") if is_start and held else piece
+            if held and (word := _FIRST_WORD.match(text)):
+                changed += [word.group(), *held]
+                held, text, is_start = [], text[word.end() :], False
+            changed.append(text)
+            _, line_break, line = text.rpartition("\n")
+            is_start = not line.strip(" ") and (is_start or bool(line_break))
+            continue
+        if is_start and piece.kind in _SINGLE and begins_block(piece.raw.content):
+            if piece.raw.content[0] == "<":
+                held.append(piece)
+                continue
+            line = piece.raw.content.replace("\n", " ")
+            piece = replace(piece, raw=Markup(line, line))
+        changed.append(piece)
+        is_start = _ends_line(piece)
+    return [piece for piece in [*changed, *held] if piece != ""]
+
+
+def _ends_line(mark: Mark[Markup]) -> bool:
+    return mark.kind is MarkKind.BREAK and not {"\r", "\n"}.isdisjoint(mark.raw.content)
 
 
 def _with_divided_code(pieces: Sequence[Piece[Markup]]) -> list[Piece[Markup]]:
@@ -365,21 +388,12 @@ def _escaped(pieces: Sequence[Piece[Markup]], *, is_line_start: bool) -> list[Pi
     for piece in pieces:
         if isinstance(piece, Mark):
             escaped.append(piece)
-            is_line_start = piece.kind is MarkKind.BREAK and not {"\r", "\n"}.isdisjoint(piece.raw.content)
+            is_line_start = _ends_line(piece)
         else:
             first, *others = piece.split("\n")
-            if is_line_start and not escaped and _DEFINITION.match(first):
+            if is_line_start and not escaped and begins_definition(first):
                 first = first.replace("[", r"\[", 1)
-            lines = [_as_text(first) if is_line_start else first, *map(_as_text, others)]
+            lines = [as_text(first) if is_line_start else first, *map(as_text, others)]
             escaped.append("\n".join(lines))
             is_line_start = lines[-1] == ""
     return escaped
-
-
-def _as_text(line: str) -> str:
-    """The line with a leading block marker escaped."""
-    match = _BLOCK_START.match(line)
-    if match is None:
-        return line
-    offset = match.end() if match[2].isdecimal() else match.start(2)
-    return f"{line[:offset]}\\{line[offset:]}"

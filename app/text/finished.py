@@ -91,13 +91,23 @@ class Writer:
         self._length += len(part)
 
     def write_segment(self, block: Block, segment: SourceSegment, translation: SegmentTranslation) -> None:
-        """Append a segment's translation with its tags, its casing and the contents of placeholders."""
+        """Append a segment's translation with its tags, its casing and the contents of placeholders.
+
+        If the whole source is the translation, append it as the document has it, with the translations of its terms.
+        """
         repaired = repair(segment, translation)
         tags = _tags_in_source(block, segment)
         placement = place_tags(segment.source, tags, repaired.text, repaired.alignment)
         fallbacks = repaired.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
         start = self._length
-        rendered = self._rendered(block, segment, repaired.text, placement.tags)
+        if translation.keeps_source and translation.text == segment.source:
+            placed: Sequence[Tag] = ()
+            rendered: Sequence[str] = [
+                source_markup(block, segment.span, segment.tags.start, segment.tags.stop)
+            ]
+        else:
+            placed = placement.tags
+            rendered = self._rendered(block, segment, repaired.text, placed)
         self.write(rendered if isinstance(rendered, str) else "".join(rendered))
         self._segments.append(
             FinishedSegment(
@@ -106,7 +116,7 @@ class Writer:
                 is_part=segment.is_part,
                 fallbacks=fallbacks,
                 changed_numbers=self._check(segment, repaired.text),
-                token_offsets=_rendered_offsets(repaired.token_offsets, rendered, placement.tags, start)
+                token_offsets=_rendered_offsets(repaired.token_offsets, rendered, placed, start)
                 if repaired.token_offsets
                 else (),
                 keeps_source=translation.keeps_source,

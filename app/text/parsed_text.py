@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from app.text.blocks import Block, Document
 from app.text.casing import Casing, casing_of, lowered, no_word, restored
+from app.text.columns import with_tabs_after_options
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, source_markup, span_in_document
 from app.text.formulas import mark_borders, tagged_words
@@ -159,7 +160,7 @@ class ParsedText:
             read = self._text_to_read(block)
             closing = partners(block.tags)
             terms = self.expanded_terms[index]
-            for sentence in self._sentences(self._without_line_breaks(block)):
+            for sentence in self._sentences(block):
                 whole = self._source(sentence.of(read), Casing.PLAIN, terms).source
                 casing = casing_of(whole, self.options.source_language, is_word)
 
@@ -206,11 +207,14 @@ class ParsedText:
         positions = (tag.position for tag in block.tags)
         return without_spaces_around_tags(self._without_line_breaks(block), positions)
 
-    def _sentences(self, flat: str) -> list[Span]:
+    def _sentences(self, block: Block) -> list[Span]:
+        flat = self._without_line_breaks(block)
         if self.options.splitting is Splitting.LINES:
             lines = (trimmed(flat, *match.span()) for match in _LINES.finditer(flat))
             return [line for line in lines if line is not None]
         has_columns = self.options.text_format is TextFormat.PLAIN and not self._ignores_line_breaks
+        if has_columns:
+            flat = with_tabs_after_options(flat, block.raws)
         return list(sentence_spans(flat, self.options.source_language, has_columns=has_columns))
 
     def _source(self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]) -> ModelInput:

@@ -27,6 +27,7 @@ _CONVERSION = "diouxXeEfFgGaAcspn@"
 _NUMBER = r"(?:\d{1,4}+|\*(?:\d{1,2}+\$)?)"
 _OPTIONS = rf"(?>(?:[-+0#]|'(?=[-+0#\d.*$hlLqzjt]*+[diufFgG]))*){_NUMBER}?+(?:\.{_NUMBER})?"
 _LENGTH = "(?:[hlLqzjt]{0,2}|I(?:32|64))"
+# A letter may follow a conversion only if it has a precision (`%.2fs`), or is `%s` or `%d`.
 # After a digit, `%-a` is not a conversion: `20%-a` is Hungarian for "20% of". This loses no real conversion, because
 # `-` without a width has no effect.
 _PRINTF = re.compile(
@@ -36,8 +37,14 @@ _PRINTF = re.compile(
     rf"|(?:\d{{1,2}}+\$)?{_OPTIONS}<PRI[diouxX][A-Z0-9]{{1,8}}+>"
     r"|(?:(?<!\d%)(?<!\d\s%)|(?![-'*][A-Za-z]))"
     rf"{_OPTIONS}{_LENGTH}[{_CONVERSION}](?![^\W\d_])"
+    r"|(?<!\d%)(?<!\d\s%)[-+0#]{0,4}\d{0,3}\.\d{1,3}[aAeEfFgG]"
     r"|(?<!\d%)[sd]|%"
     r")"
+)
+# A conversion with a precision and a unit of up to three letters. The model does not copy a unit that touches a
+# placeholder.
+_WITH_UNIT = re.compile(
+    r"(?<!\d)(?<!\d\s)%(?:\d{1,2}\$)?[-+0#]{0,4}\d{0,3}\.\d{1,3}[aAeEfFgG][^\W\d_]{1,3}(?![^\W_])"
 )
 # In a URL or a tag, this is a percent-encoded byte.
 _PERCENT_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
@@ -119,7 +126,7 @@ def protected_spans(text: str, closed: Collection[str] | None = None) -> list[Sp
     spans = list(symbol_spans(text))
     if not _HINT.search(text):
         return spans
-    spans += [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+    spans += (Span(*match.span()) for each in (_PRINTF, _WITH_UNIT, _TAG) for match in each.finditer(text))
     spans += (Span(*match.span()) for match in _MERGE_FIELD.finditer(text))
     spans += _shortcodes(text, closed_shortcodes(text) if closed is None else closed)
     spans += _brace_spans(text)

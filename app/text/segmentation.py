@@ -20,6 +20,7 @@ from typing import NamedTuple
 import sentencex
 
 from app.text.abbreviations import joined
+from app.text.columns import running_gaps
 from app.text.control_characters import SPLITTING
 from app.text.language_codes import base_language
 
@@ -123,7 +124,7 @@ def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Ite
     language: BCP 47 code, which selects the abbreviations that do not end a sentence. has_columns: whether three spaces
     or more separate columns.
     """
-    for start, cell in _cells(text, _CELL_OR_COLUMN_BORDER if has_columns else _CELL_BORDER):
+    for start, cell in _cells(text, has_columns=has_columns):
         marks = _after_marks(cell)
         start += marks
         for sentence in _sentences(cell[marks:], base_language(language)):
@@ -134,12 +135,14 @@ def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Ite
                 yield span
 
 
-def _cells(text: str, border: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """Yield the position and the text of each cell. border: what is between two cells of a line."""
+def _cells(text: str, *, has_columns: bool) -> Iterator[tuple[int, str]]:
+    """Yield the position and the text of each cell. has_columns: as in `sentence_spans`."""
+    border = _CELL_OR_COLUMN_BORDER if has_columns else _CELL_BORDER
+    gaps = running_gaps(text) if has_columns else frozenset()
     for line in _LINE.finditer(text):
         start = line.start()
         for found in border.finditer(text, start, line.end()):
-            if not _is_in_brackets(text, start, found.start()):
+            if found.start() not in gaps and not _is_in_brackets(text, start, found.start()):
                 yield start, text[start : found.start()]
                 start = found.end()
         yield start, text[start : line.end()]

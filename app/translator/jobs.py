@@ -115,6 +115,10 @@ class Part:
         return len(best.ids) + (best.finish_reason is FinishReason.STOP)
 
 
+# Numbers of an attempt's faults, the most important first.
+Faults = tuple[int, int]
+
+
 class Attempt(NamedTuple):
     """One decoding of a segment, as a candidate for its translation."""
 
@@ -131,8 +135,8 @@ class SegmentJob:
 
     prefix: forced beginning of the translation; "" for none.
     part_fallbacks: the reasons why there are several parts. num_splits: how often parts were halved.
-    attempts: decodings so far. candidates: versions of the segment that are not decoded yet, with placeholders for
-        terms or numbers.
+    attempts: decodings so far, each with its faults. candidates: versions of the segment that are not decoded yet,
+        with placeholders for terms or numbers.
     terms_done: whether no further retry for missing terms begins. numbers_done: whether no further retry for changed
         numbers begins. digits_done: whether the retry with digits suppressed was begun or is not needed.
     best: the accepted translation. phases: engine time of all decodings.
@@ -145,7 +149,7 @@ class SegmentJob:
     parts: list[Part] = field(default_factory=list)
     part_fallbacks: tuple[Fallback, ...] = ()
     num_splits: int = 0
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[tuple[Faults, Attempt]] = field(default_factory=list)
     candidates: list[tuple[SourceSegment, Encoded]] = field(default_factory=list)
     terms_done: bool = False
     numbers_done: bool = False

@@ -129,6 +129,7 @@ class Languages:
             source=language,
             target=target,
             field=field,
+            is_detected=True,
         )
 
     def _unsupported(self, source: str, target: str) -> UnsupportedLanguages:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 
 from app.decoding.options import DecodingOptions, FinishReason
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS
@@ -32,7 +33,7 @@ from app.text.segmentation import Span, best_cut, trimmed
 from app.text.segments import Fallback, lost_spans, repair, spans_between_placeholders
 from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
-from app.translator.jobs import Attempt, Part, SegmentJob
+from app.translator.jobs import Attempt, Faults, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
 from app.translator.prefixes import has_placeholder
 
@@ -186,16 +187,19 @@ class RetryPolicy:
         self,
         prepared: PreparedRequest,
         job: SegmentJob,
-        faults: Callable[[SegmentJob, Attempt], tuple[int, int]],
+        faults_of: Callable[[SegmentJob, Attempt], Faults],
     ) -> bool:
         """Store the attempt. If it has faults, start the next candidate if one is left, else choose the best attempt.
 
-        faults: counts an attempt's faults, the most important first. Returns whether a candidate was started.
+        faults_of: counts an attempt's faults. Returns whether a candidate was started.
         """
-        job.attempts.append(job.as_attempt())
-        if any(faults(job, job.attempts[-1])) and self._start_next(prepared, job):
+        attempt = job.as_attempt()
+        faults = faults_of(job, attempt)
+        job.attempts.append((faults, attempt))
+        if any(faults) and self._start_next(prepared, job):
             return True
-        job.choose(min(job.attempts, key=lambda attempt: faults(job, attempt)))
+        _, best = min(job.attempts, key=itemgetter(0))
+        job.choose(best)
         return False
 
     def _start_next(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
@@ -278,7 +282,7 @@ def _suppressing(options: DecodingOptions, ids: Sequence[int]) -> DecodingOption
     return replace(options, suppress_sequences=options.suppress_sequences + runs[:room])
 
 
-def _number_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
+def _number_faults(job: SegmentJob, attempt: Attempt) -> Faults:
     """Return the count of lost or added numbers, and the cost of repairing placeholders.
 
     A lost placeholder costs 2. A placeholder that is repeated or swapped with its neighbour costs 1.
@@ -294,7 +298,7 @@ def _number_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
     return len(changed.missing) + len(changed.added), num_faults
 
 
-def _term_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
+def _term_faults(job: SegmentJob, attempt: Attempt) -> Faults:
     """Return the count of missing terms, and of lost placeholders."""
     segment, best = attempt.segment, attempt.best
     return len(job.parsed_text.missing_terms(segment, best.text)), len(lost_spans(segment, best))

@@ -1,5 +1,7 @@
 // The HTTP client of the page: JSON requests, files, event streams, and errors with messages for the user.
 
+import { languageName } from "./languages.js";
+
 export class ServerError extends Error {
   /**
    * status: of HTTP; 0 without one. code, field: the error code of the native API and the field of the request that it
@@ -142,7 +144,6 @@ const MESSAGES = {
 const IS_DETAILED = new Set([
   "payload_too_large",
   "invalid_request",
-  "unsupported_languages",
   "source_too_long",
   "quota_exceeded",
 ]);
@@ -160,10 +161,11 @@ function errorOf(status, body, retryAfter) {
     const message = body.error.replace(/^Invalid request: (file: )?/, "");
     return new ServerError(message, { status, retryAfterS: retryOf(status, retryAfter) });
   }
-  const { code = "", field = "", message = "" } = body?.error ?? {};
+  const { code = "", field = "", message = "", source, target } = body?.error ?? {};
   const general = `The server answered with an error (${status || code || "unknown"}).`;
-  const words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : general);
-  return new ServerError([words, IS_DETAILED.has(code) ? detailOf(code, field, message) : ""].filter(Boolean).join(" "), {
+  let words = MESSAGES[code] ?? (IS_DETAILED.has(code) ? "" : general);
+  if (code === "unsupported_languages") words = unsupportedPair(source, target);
+  return new ServerError([words, IS_DETAILED.has(code) ? detailOf(field, message) : ""].filter(Boolean).join(" "), {
     status,
     code,
     field,
@@ -171,14 +173,19 @@ function errorOf(status, body, retryAfter) {
   });
 }
 
-/** The server's message as sentences, with the page's name of the field. Its list of languages is left out. */
-function detailOf(code, field, message) {
+/** The server's message as a sentence, with the page's name of the field. */
+function detailOf(field, message) {
   const name = message.startsWith(field) ? FIELDS[field] : undefined;
-  const named = name ? name + message.slice(field.length) : message;
-  const isOfLanguages = code === "unsupported_languages";
-  const [detail] = isOfLanguages ? named.split(";") : [named];
-  const sentence = detail && detail[0].toUpperCase() + detail.slice(1) + (/[.!?]$/.test(detail) ? "" : ".");
-  return sentence + (isOfLanguages ? " Choose other languages. If that does not help, reload the page." : "");
+  const detail = name ? name + message.slice(field.length) : message;
+  return detail && detail[0].toUpperCase() + detail.slice(1) + (/[.!?]$/.test(detail) ? "" : ".");
+}
+
+/** The message about languages that the server does not translate. source, target: set if the source is detected. */
+function unsupportedPair(source, target) {
+  const why = source
+    ? `The text is in ${languageName(source)}, which is not translated into ${languageName(target)} here.`
+    : "This pair is not translated here.";
+  return `${why} Choose other languages. If that does not help, reload the page.`;
 }
 
 /** Seconds until a retry; null for no retry. A 504 of a proxy may pass; a 504 of the server concerns this request. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 import re
@@ -71,7 +72,7 @@ CASES = [
     malformed("truncated", body()[:-1]),
     malformed("trailing garbage", body() + b"x"),
     malformed("invalid UTF-8", b'{"text": "\xff\xfe"}'),
-    malformed("byte order mark", b"\xef\xbb\xbf" + body()),
+    malformed("two byte order marks", b"\xef\xbb\xbf" * 2 + body()),
     malformed("UTF-16", json.dumps(BASE).encode("utf-16")),
     malformed("lone surrogate in text", raw("text", '"\\ud800"')),
     malformed("lone surrogate in an array", raw("text", '["a", "\\udfff"]')),
@@ -199,6 +200,13 @@ def check_error(answer: httpx.Response, code: str, field: str | None = None) -> 
     assert error.get("field") == field
     assert error["message"]
     assert set(error) <= {"code", "message", "request_id", "field"}
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/translate"])
+def test_a_byte_order_mark_before_the_json_is_ignored(client: httpx.Client, path: str) -> None:
+    fields = BASE if path == "/v1/translate" else {"q": GOLDEN, "source": "en", "target": "de"}
+    content = codecs.BOM_UTF8 + json.dumps(fields).encode()
+    assert client.post(path, content=content, headers=HEADERS).status_code == 200
 
 
 def test_no_answer_repeats_what_was_sent(client: httpx.Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 import time
@@ -89,6 +90,42 @@ def test_a_request_whose_body_is_late_gets_408_with_the_limit(
     assert server.metric(REJECTED) == rejected + 1
     assert server.metric(TIMEOUTS) == timeouts + 1
     assert server.metric("transduce_inflight_requests") == 0
+
+
+def send_slowly(connection: socket.socket, content: bytes, num_bytes: int) -> None:
+    """Send this many bytes in each twentieth of a second."""
+    for first in range(0, len(content), num_bytes):
+        connection.sendall(content[first : first + num_bytes])
+        time.sleep(0.05)
+
+
+@pytest.mark.seconds
+def test_a_slow_but_steady_body_may_take_longer_than_the_limit(server: ServerProcess) -> None:
+    """2,000 bytes a second, as over a phone line. When no more of them arrive, the next period ends with 408."""
+    content = b'{"text": "A sentence", "source": "en", "target": "de"' + b" " * 4000
+    head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + JSON
+    head += b"content-length: %d\r\n\r\n" % (len(content) + 1)
+    with server.connect() as connection:
+        connection.sendall(head)
+        send_slowly(connection, content + b"}", 100)
+        assert read_answer(connection)[0] == 200
+    with server.connect() as connection:
+        connection.sendall(head)
+        send_slowly(connection, content[:1500], 100)
+        status, body = read_answer(connection)
+    assert status == 408
+    assert re.search(r"did not arrive within (1|1\.5) s", body["error"]["message"])
+
+
+@pytest.mark.seconds
+def test_a_body_of_fewer_bytes_a_second_is_late_after_the_limit(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(begin(b"/v1/translate", JSON, b"").replace(b"100", b"9999"))
+        started = time.monotonic()
+        send_slowly(connection, b" " * 20 * 15, 20)
+        status, body = read_answer(connection)
+    assert (status, body["error"]["message"]) == (408, MESSAGE)
+    assert time.monotonic() - started < 4 * LIMIT_S
 
 
 def test_the_error_of_a_late_body_has_its_code_and_the_requests_id(server: ServerProcess) -> None:

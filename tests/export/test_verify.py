@@ -15,20 +15,19 @@ import pytest
 
 from app.bundle import Manifest, load_bundle
 from app.errors import BundleError, EngineFailure
-from app.runtime.interface import Floats
 from app.runtime.kernels import is_native_usable
 from app.runtime.ort_runner import LoadedRunner
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import file_entries
 from export.cli import add_verify_arguments, run_export, run_verify
 from export.golden import GoldenSource, translate_golden
-from export.parity import ParityPair, stepwise_log_probabilities
 from export.report import Check, Report, ReportError, read_scores
 from export.verify import VerifyOptions, verify
 from export.verify_scores import MAX_BLEU_LOSS, bleu_check
 from model.checkpoint import CheckpointError, Saved, load, save
 from model.config import EOS_ID
-from model.corpus import CorpusError
+from model.corpus import CorpusError, Pair
+from model.tokenizer_training import train_tokenizer
 from tests.bundles.damage import negate_rows, set_golden
 from tests.export.tiny import (
     MAX_LENGTH,
@@ -60,6 +59,7 @@ def verify_arguments(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+OTHER = "perhaps source.spm is the vocabulary of another model"
 NATIVE_GOLDEN_IDS = ["int8 golden ids, native kernels"] if is_native_usable() else []
 
 
@@ -143,30 +143,34 @@ def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path
 
 @pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
-def test_a_log_probability_that_is_no_number_fails(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in the second of several pairs."""
-
-    def with_a_nan(runner: LoadedRunner, pairs: Sequence[ParityPair]) -> list[Floats]:
-        found = stepwise_log_probabilities(runner, pairs)
-        found[1][0, 0] = math.nan
-        return found
-
-    monkeypatch.setattr("export.parity.stepwise_log_probabilities", with_a_nan)
-    checks = [check for check in verify(tiny / "bundle", VerifyOptions()).checks if "log-prob" in check.name]
-    assert len(checks) >= 4
-    assert [check.name for check in checks if check.is_passed] == []
+def test_a_vocabulary_of_another_model_is_suggested_as_the_reason(own_bundle: Path) -> None:
+    reversed_pairs = [Pair(pair.target[::-1], pair.source[::-1], "tiny") for pair in sentences()]
+    for name in ("source.spm", "target.spm"):
+        train_tokenizer(reversed_pairs, own_bundle / name, vocab_size=VOCAB_SIZE, character_coverage=1.0)
+    rewrite_manifest(own_bundle)
+    with pytest.raises(BundleError, match=rf"source has \d+ subwords: .* at most {MAX_LENGTH}; {OTHER}"):
+        verify(own_bundle, VerifyOptions())
 
 
 @pytest.mark.seconds
 @pytest.mark.usefixtures("_few_sentences")
 def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
+    """If all are wrong, another vocabulary may be the reason."""
     file = own_bundle / "golden.jsonl"
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    for line in lines[:3]:
-        line["ids"]["int8"] = [9, 9, 9]
+    for index, line in enumerate(lines):
+        line["ids"]["fp16"] = [9, 9, 9]
+        if index < 3:
+            line["ids"]["int8"] = [9, 9, 9]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     rewrite_manifest(own_bundle)
-    assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids", *NATIVE_GOLDEN_IDS]
+    details = {
+        check.name: check.detail
+        for check in verify(own_bundle, VerifyOptions()).checks
+        if not check.is_passed
+    }
+    assert list(details) == ["int8 golden ids", *NATIVE_GOLDEN_IDS, "fp16 golden ids"]
+    assert [OTHER in detail for detail in details.values()] == [name == "fp16 golden ids" for name in details]
 
 
 def unused_ids(bundle: Path, number: int) -> list[int]:
@@ -199,7 +203,7 @@ def test_wrong_weights_of_subwords_that_no_golden_sentence_has_fail(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"source": "house " * 40}, r"source has \d+ subwords: the model takes at most 32"),
+        ({"source": "house " * 40}, r"source has \d+ subwords: the model takes at most 32; perhaps .*"),
         (
             {"ids": {"int8": [9] * MAX_LENGTH, "fp16": [], "fp32": []}},
             r"ids has 32 subwords: the model takes at most 31",

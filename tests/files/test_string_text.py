@@ -120,6 +120,7 @@ def test_a_sign_that_would_begin_a_tag_stays_a_reference() -> None:
         ("from %s by %-*.*f to %d", "%5$d to %4$-*2$.*3$f by %1$s from"),
         ("<b>%s</b> has %d files", "files %2$d has <b>%1$s</b>"),
         ("%s has %<PRIu64> files", "files %2$<PRIu64> has %1$s"),
+        ("%s took %.2fs or %5.1fMB", "%3$5.1fMB or %2$.2fs took %1$s"),
         ('see <a href="/%s">this page</a> of %s', '%2$s of <a href="/%1$s">page this</a> see'),
         # There is one argument, or it is chosen already.
         ("from %s in 3 days", "days 3 in %s from"),
@@ -169,6 +170,6 @@ def test_flags_are_those_of_the_next_message(before: str) -> None:
     assert written == f'{before}msgid "from %s in %d days"\nmsgstr "Tage %2$d seit %1$s"\n'
 
 
-@pytest.mark.parametrize("value", ["Copied %s to %s in %.2fs", "%s: %.2fs of %d files"])
+@pytest.mark.parametrize("value", ["Copied %s to %s in %ims", "%s: %ub of %d files"])
 def test_no_argument_is_numbered_beside_one_that_is_no_placeholder(value: str) -> None:
     assert StringText.of(value).unit.text == value

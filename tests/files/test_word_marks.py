@@ -48,6 +48,23 @@ def translated(paragraph: str, source: str, translation: str) -> str:
     return match[1]
 
 
+def test_both_branches_of_a_text_box_get_the_same_translation() -> None:
+    """Word writes a text box twice: for itself, and for versions of Word that do not know its shape."""
+    box = f"<w:txbxContent><w:p>{text('Mind the door')}</w:p></w:txbxContent>"
+    choice = f'<mc:Choice Requires="wps"><w:drawing><wps:txbx>{box}</wps:txbx></w:drawing></mc:Choice>'
+    fallback = f"<mc:Fallback><w:pict><v:textbox>{box}</v:textbox></w:pict></mc:Fallback>"
+    branches = run(f"<mc:AlternateContent>{choice}{fallback}</mc:AlternateContent>")
+    file = read_file(docx(WORD.format(f"<w:p>{text('Beside it')}{branches}</w:p>")), FileFormat.DOCX)
+    inside = [unit for unit in file.units if unit.text == "Mind the door"]
+    assert len(inside) == 2
+    assert inside[0] == inside[1]
+    translations = [unit.text.replace("Mind the door", "Vorsicht") for unit in file.units]
+    with ZipFile(BytesIO(file.write(translations))) as archive:
+        written = archive.read("word/document.xml").decode()
+    assert written.count(f"<w:p>{text('Vorsicht')}</w:p>") == 2
+    assert "Mind the door" not in written
+
+
 def test_a_run_with_a_field_and_text_is_divided() -> None:
     """The library docx of npm writes a page number and its text into one run."""
     words = '<w:t xml:space="preserve">{}</w:t>'

@@ -20,12 +20,13 @@ from app.runtime.ort_runner import LoadedRunner
 from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
 from export.parity import (
+    LEAST,
     ParityPair,
     distributions_of,
-    largest_difference,
     mean_target_difference,
     one_shots_of,
     random_pairs,
+    stepwise_log_probabilities,
     target_scores,
 )
 from model.config import BOS_ID, EOS_ID
@@ -81,7 +82,12 @@ class Subject:
         """
         if name not in self._results:
             self._results[name] = one_shots_of(self._model, pairs)
-        return largest_difference(self._results[name], runner, pairs)
+        found = stepwise_log_probabilities(runner, pairs)
+        differences = [
+            np.abs(np.maximum(stepwise, LEAST) - np.maximum(one_shot, LEAST)).max()
+            for stepwise, one_shot in zip(found, self._results[name], strict=True)
+        ]
+        return float(np.max(differences))
 
     def reference_ids(
         self, sources: Sequence[Sequence[int]], options: DecodingOptions, starts: Sequence[int | None]

@@ -40,7 +40,8 @@ PROSE = [
     "100% sure", "50 % off", "5% discount", "20%de", "a % b", "3 < 4 and 5 > 4", "see {the note below}", "{ a b }",
     # After a number, `-a` is more likely a suffix, as in Hungarian, than a flag that has no effect without a width.
     "20%-a magyar", "3%-e", "20 %-a", "20\u00a0%-a", "100%-d",
-    "5 %.*", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do", "50 %I", "a %<b",
+    "5 %.*", "5%.5ex", "5 %.5ex", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do",
+    "50 %I", "a %<b",
     "anna at example.org", "12:30", "e.g. this", "and/or", "C++", "{unclosed", "closed}", "$5",
     "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]", "[/]", "[/ no]", "a [b] c", "[the a=b",
     "*| a", "2 *|x|", "||*", "<% open",
@@ -72,6 +73,7 @@ def test_prose_is_not_protected(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("%.2fs, %5.1fMB, %3$.3fkg, %.2fseconds", ["%.2fs", "%5.1fMB", "%3$.3fkg", "%.2f"]),
         ("See https://example.org/a.", ["https://example.org/a"]),
         ("See (https://example.org/a_(b)).", ["https://example.org/a_(b)"]),
         ("Is it https://example.org?!", ["https://example.org"]),

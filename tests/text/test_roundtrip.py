@@ -12,9 +12,10 @@ import pytest
 
 from app.text.parsed_text import ParseOptions, TextFormat
 from app.text.segmentation import Offsets
-from app.text.segments import Fallback, SegmentTranslation
+from app.text.segments import Fallback, SegmentTranslation, source_as_translation
 from benchmarks.roundtrip import Loss, Text, count, main, read_texts, run_text_layer
 from benchmarks.roundtrip_models import MODELS, copied, in_order, without_alignment
+from tests.text.fake_models import translate_with
 
 
 def test_there_are_more_than_200_texts_of_many_kinds() -> None:
@@ -52,6 +53,14 @@ def test_the_text_between_the_segments_is_copied(name: str) -> None:
             [getattr(each, side) for each in finished.segments] for side in ("source", "target")
         )
         assert gaps(text.text, sources) == gaps(finished.text, targets)
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "de"), ("de", "en")])
+def test_a_source_that_replaces_its_translation_stays_as_it_is(source: str, target: str) -> None:
+    """The last text has quotation marks and emphasis that the model reads in another form."""
+    for text in [*read_texts(), Text("x", TextFormat.PLAIN, "Man darf »alte Türen« NICHT öffnen.")]:
+        options = ParseOptions(source, target, text.text_format)
+        assert translate_with(text.text, options, source_as_translation).text == text.text
 
 
 def test_a_changed_number_is_decoded_as_a_placeholder() -> None:

@@ -339,6 +339,7 @@ def test_a_control_character_separates_sentences(control: str) -> None:
     [
         ("Chair    2 pieces     $50", ["Chair", "2 pieces"]),
         ("Two  spaces are one sentence", ["Two  spaces are one sentence"]),
+        ("He said   that he would come.", ["He said   that he would come."]),
         ("| Name | Age |\n|------|-----|", ["Name", "Age"]),
         ("Home \u00b7 About us \u2022 Help", ["Home", "About us", "Help"]),
         ("Lunch: [ ] Yes [x] No, a[x] b", ["Lunch:", "Yes", "No, a[x] b"]),

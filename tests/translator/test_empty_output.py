@@ -61,6 +61,25 @@ def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer)
     assert len(script.engine.submitted) == 3
 
 
+# Emphasis, numbers, invisible characters, references and tags: the model reads these sources in another form.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "do NOT draw %s",
+        "<p>do NOT <b>{n}</b>the&shy; 2&nbsp;cats <i>draw</i></p>",
+        "<p>always  draw\n<b>{n}</b> in the garden at&#32;the 2.5</p>",
+    ],
+)
+def test_a_source_that_replaces_the_translation_is_exactly_as_written(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    text_format = TextFormat.HTML if "<" in text else TextFormat.PLAIN
+    script = ScriptedTranslator(tokenizer, lambda _: "", has_alignment=True)
+    translation = script(text, text_format=text_format, token_scores=True)
+    assert translation.text == text
+    assert reasons(translation) == [FinishReason.SOURCE]
+
+
 def test_output_with_only_the_digits_of_its_source_is_decoded_again_with_a_longer_output(
     tokenizer: Tokenizer,
 ) -> None:

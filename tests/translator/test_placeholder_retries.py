@@ -7,6 +7,8 @@ import pytest
 from app.decoding.option_changes import OptionChanges
 from app.text.glossary import Term
 from app.text.tokenizer import Tokenizer
+from app.translator import retry
+from app.translator.jobs import Attempt, Faults, SegmentJob
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import ScriptedTranslator
 
@@ -31,6 +33,23 @@ def test_all_numbers_are_placeholders_if_another_number_changes_in_the_retry(tok
     script = ScriptedTranslator(tokenizer, translate)
     assert script("Anna draws 2 cats and 44 trees.").text == "Anna draws 2 cats and 44 trees."
     assert script.sources[2:] == ["Anna draws \ue000 cats and \ue001 trees."]
+
+
+def test_the_faults_of_an_attempt_are_counted_once(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are three attempts, and each has faults."""
+    counted: list[Attempt] = []
+
+    def faults_of(job: SegmentJob, attempt: Attempt) -> Faults:
+        counted.append(attempt)
+        return real_faults_of(job, attempt)
+
+    real_faults_of = retry._number_faults
+    monkeypatch.setattr(retry, "_number_faults", faults_of)
+    script = ScriptedTranslator(tokenizer, lambda source: source.replace("2 ", "24 ") + " 5")
+    script("Anna draws 2 cats and 44 trees.")
+    assert len(counted) == len(script.sources) == 3
 
 
 def test_swapped_placeholders_are_a_fault(tokenizer: Tokenizer) -> None:

@@ -115,9 +115,7 @@ def test_a_message_has_the_names_of_the_page(ui: TranslatePage) -> None:
     """And no field of the API."""
     ui["source-language"].select_option("auto")
     ui.type("Demain matin, je voudrais acheter du pain et du fromage.")
-    words = (
-        "The text is in French (fr), which is not translated into German (de) here. Choose other languages."
-    )
+    words = "The text is in French, which is not translated into German here. Choose other languages."
     expect_problem(ui, words)
     ui["source-language"].select_option("en")
     ui["terms"].evaluate(

@@ -34,7 +34,7 @@ NUM_OTHER_FILES = 128
 class ConnectionLimits:
     """Limits of one connection.
 
-    read_timeout_s: seconds in which a request must arrive.
+    read_timeout_s: seconds in which a request must arrive, unless its body arrives steadily (`MIN_BODY_RATE`).
     stall_s: seconds for which a client may read nothing of a response.
     max_header_bytes: maximum bytes of the request line, headers and trailers of a request together.
     """

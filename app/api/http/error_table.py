@@ -115,11 +115,14 @@ def answer_to(error: ServiceError) -> Answer:
     return ANSWERS[type(error)]
 
 
-def error_body(code: str, message: str, request_id: str, field: str | None = None) -> bytes:
-    """The body `{"error": {...}}`. The message is shortened so that the body has at most MAX_BODY_BYTES."""
+def error_body(code: str, message: str, request_id: str, field: str | None = None, **languages: str) -> bytes:
+    """The body `{"error": {...}}`. The message is shortened so that the body has at most MAX_BODY_BYTES.
+
+    languages: codes of the detected source and of the target.
+    """
     message = message[:MAX_MESSAGE_CHARACTERS]
     while True:
-        error = {"code": code, "message": message, "request_id": request_id}
+        error = {"code": code, "message": message, "request_id": request_id, **languages}
         if field is not None:
             error["field"] = field[:MAX_FIELD_CHARACTERS]
         body = orjson.dumps({"error": error})
@@ -137,12 +140,16 @@ def error_response(error: ServiceError, request_id: str) -> Response:
     """The answer to a ServiceError."""
     answer = answer_to(error)
     field = error.field if isinstance(error, RequestError) else None
+    languages = {}
+    if isinstance(error, UnsupportedLanguages) and error.is_detected:
+        languages = {"source": error.source, "target": error.target}
     headers = {}
     if isinstance(error, RetryLater):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    return plain_error(answer.status, error_body(answer.code, error.message, request_id, field), headers)
+    body = error_body(answer.code, error.message, request_id, field, **languages)
+    return plain_error(answer.status, body, headers)
 
 
 def plain_error(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:

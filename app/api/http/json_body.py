@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Collection, Iterable
 
 import orjson
@@ -12,6 +13,8 @@ from app.loop_turns import take_turn
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
+# Programs for Windows write it before a text in UTF-8. RFC 8259, section 8.1, allows a parser to ignore it.
+_BYTE_ORDER_MARK = codecs.BOM_UTF8
 # A body may have at most max_bytes / BYTES_PER_CONTAINER arrays and objects. Brackets and braces in strings also count.
 # If smaller, parsing a body of brackets blocks the event loop for more than a few milliseconds. If larger, bodies of
 # many short arrays are refused.
@@ -26,8 +29,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
 
     Raises UnsupportedMedia if the body is compressed or not JSON in UTF-8. Raises PayloadTooLarge as soon as more
     bytes have arrived, and for too many brackets `[` and `{`. Raises MalformedRequest for invalid JSON, NaN, numbers
-    that are too large for a double, lone surrogates, a byte order mark, and nesting deeper than 1,024. Raises
-    RequestCancelled.
+    that are too large for a double, lone surrogates, and nesting deeper than 1,024. Raises RequestCancelled.
     """
     _check_media(request.scope["headers"])
     body: bytes | bytearray = b""
@@ -49,7 +51,9 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
 
 
 def parse_json(body: bytes | bytearray, *, max_bytes: int) -> object:
-    """The value of a JSON text. max_bytes: the maximum size of any body, which limits the number of `[` and `{` in it.
+    """The value of a JSON text, which may begin with a byte order mark.
+
+    max_bytes: the maximum size of any body, which limits the number of `[` and `{` in it.
 
     Raises PayloadTooLarge, MalformedRequest.
     """
@@ -58,8 +62,9 @@ def parse_json(body: bytes | bytearray, *, max_bytes: int) -> object:
         raise PayloadTooLarge(
             f"the body has more than {max_containers} brackets [ and {{, those in texts included"
         )
+    start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     try:
-        return orjson.loads(body)
+        return orjson.loads(memoryview(body)[start:])
     except orjson.JSONDecodeError as error:
         # orjson's message may hold a part of the body.
         raise MalformedRequest("the body is not valid JSON in UTF-8") from error

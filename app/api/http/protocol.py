@@ -1,6 +1,7 @@
 """uvicorn's HTTP protocol with limits on the size of a request and on the time in which it arrives.
 
-A request must arrive completely within `read_timeout_s` of its first byte. The first byte must arrive within
+A request must arrive completely within `read_timeout_s` of its first byte. Each time this limit passes, it begins anew
+if MIN_BODY_RATE bytes of the body have arrived in each of its seconds on average. The first byte must arrive within
 `read_timeout_s` after the connection is made. Otherwise the server closes the connection, after a 408 if only the body
 is late. This stops clients that send nothing, or send a header or body byte by byte. The limit does not apply while the
 server answers a request, nor to an idle connection between requests. The server closes an idle connection only to make
@@ -55,6 +56,9 @@ _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request must arrive on a reserved connection (`ConnectionTable`). If larger, slow requests fill the
 # reserve. If smaller, probes from far away time out.
 RESERVED_READ_TIMEOUT_S = 1.0
+# The bytes of a body a second for which a client gets more time. If larger, uploads over slow connections are cut off.
+# If smaller, a client that keeps connections open needs less bandwidth.
+MIN_BODY_RATE = 1000
 # A chunked body of n bytes may have at most MAX_FRAMING_PER_BYTE * n + max_header_bytes bytes of chunk sizes,
 # extensions and line ends. A chunk of one byte has five such bytes.
 MAX_FRAMING_PER_BYTE = 8
@@ -85,6 +89,8 @@ class BoundedProtocol(ClosingProtocol):
         self._refusal_unless_probe = PROBES_ONLY if table.is_for_probes else None
         self._read_timeout_s = limits.read_timeout_s
         self._read_timer: asyncio.TimerHandle | None = None
+        self._allowed_s = 0.0  # seconds in which the current request must arrive, so far
+        self._num_body_bytes = 0  # since the read timer was started
         self._is_silent = True  # whether no byte has arrived
         self._has_arrived = False  # whether the last data ended with a complete request
         self._answered_at_s: float | None = None  # loop.time() of the last complete answer
@@ -228,6 +234,7 @@ class BoundedProtocol(ClosingProtocol):
         if self._is_lingering or cycle.response_complete:
             return
         cycle.body += body
+        self._num_body_bytes += len(body)
         if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
         cycle.message_event.set()
@@ -315,7 +322,10 @@ class BoundedProtocol(ClosingProtocol):
         """
         return not self._has_arrived if self._is_idle() else self._is_next()
 
-    def _expect_request(self) -> None:
+    def _expect_request(self, allowed_before_s: float = 0.0) -> None:
+        """Start the read timer. allowed_before_s: the time that this request had before."""
+        self._num_body_bytes = 0
+        self._allowed_s = allowed_before_s + self._read_timeout_s
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
 
     def _stop_read_timer(self) -> None:
@@ -329,10 +339,13 @@ class BoundedProtocol(ClosingProtocol):
         if self.transport.is_closing() and not self._is_lingering:
             return
         is_first = self._late_after_s is None
+        if is_first and self._num_body_bytes >= MIN_BODY_RATE * self._read_timeout_s:
+            self._expect_request(self._allowed_s)
+            return
         if is_first:
             self._metrics.read_timeouts.inc()
         if is_first and not self._is_idle() and not self.cycle.response_started:
-            self._answer_late(self.cycle, self._read_timeout_s)
+            self._answer_late(self.cycle, self._allowed_s)
             self._expect_request()  # time for the answer
         else:
             self.transport.abort()

@@ -310,6 +310,8 @@ class ErrorDetail(TypedDict):
     message: Annotated[str, Field(description="for people; never a part of a text")]
     request_id: str
     field: NotRequired[Annotated[str, Field(description="the field that is refused, such as text[3]")]]
+    source: NotRequired[Annotated[str, Field(description="unsupported_languages: the detected language")]]
+    target: NotRequired[Annotated[str, Field(description="unsupported_languages: with source")]]
 
 
 class ErrorAnswer(TypedDict):

@@ -25,7 +25,7 @@ def test_the_native_api_names_the_language_and_the_index_of_the_text(http: httpx
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert error["code"] == "unsupported_languages"
-    assert error["field"] == "text[1]"
+    assert (error["field"], error["source"], error["target"]) == ("text[1]", "fr", "de")
     assert "French (fr)" in error["message"]
     assert "en to de" in error["message"]
     assert FRENCH not in answer.text
