@@ -20,14 +20,14 @@ from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
-# The result on a processor with tile registers, from the same folder. Only its goals are on the page.
-INTEL_RESULT = "http_intel.json"
+# Results on other processors, from the same folder: a processor with tile registers, and a Zen 5. Only their goals are on
+# the page, each in a block of its own.
+OTHER_RESULTS = {"goals-intel": "http_intel.json", "goals-zen5": "http_zen5.json"}
 
-INTEL_GOALS = "goals-intel"
 BLOCKS: dict[str, Callable[[Parts], str]] = {
     "runs": report.runs_table,
     "goals": report.goals_list,
-    INTEL_GOALS: report.goals_list,
+    **dict.fromkeys(OTHER_RESULTS, report.goals_list),
     "losses": report.losses_table,
     "speed": lambda parts: report.speed_table(parts, "latency"),
     "footprint": lambda parts: report.footprint_table(parts, "latency"),
@@ -44,12 +44,11 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
 
 
 def filled(page: str, path: Path) -> str:
-    """The page with every block rebuilt from the result at `path`, and INTEL_GOALS from INTEL_RESULT beside it.
+    """The page with every block rebuilt from the result at `path`, and those of OTHER_RESULTS from the files beside it.
 
     Without a result, its blocks say that nothing was measured yet. Raises KeyError for an unknown block.
     """
-    parts, intel_parts = _parts(path), _parts(path.with_name(INTEL_RESULT))
-    return fill_blocks(page, lambda name: BLOCKS[name](intel_parts if name == INTEL_GOALS else parts))
+    return fill_blocks(page, lambda name: BLOCKS[name](_parts(path.with_name(OTHER_RESULTS.get(name, path.name)))))
 
 
 def _parts(path: Path) -> Parts:
@@ -61,7 +60,7 @@ def main() -> int:
     """Write the page, and the Markdown of each result that exists. Returns the exit code."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
-    for result in (RESULT, RESULT.with_name(INTEL_RESULT)):
+    for result in (RESULT, *map(RESULT.with_name, OTHER_RESULTS.values())):
         if result.exists():
             markdown = report.render(json.loads(result.read_text("utf-8")))
             result.with_suffix(".md").write_text(markdown, "utf-8")

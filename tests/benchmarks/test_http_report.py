@@ -202,7 +202,7 @@ def test_the_blocks_of_the_page_are_made_from_the_committed_result() -> None:
     assert sorted(names) == sorted(page.BLOCKS)
 
 
-@pytest.mark.parametrize("name", [page.RESULT.name, page.INTEL_RESULT])
+@pytest.mark.parametrize("name", [page.RESULT.name, *page.OTHER_RESULTS.values()])
 def test_the_tables_beside_a_result_are_made_from_it(name: str) -> None:
     path = page.RESULT.with_name(name)
     text = render(json.loads(path.read_text("utf-8")))
