@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from zipfile import ZipFile
 
@@ -53,7 +53,7 @@ class OfficeFile:
         for entry, paragraphs in self.entries:
             changed = translated.read(entry.name, [(each, next(remaining)) for each in paragraphs])
             if changed:
-                written[entry.name] = _rendered(entry.root, changed).encode(entry.encoding)
+                written[entry.name] = entry.root.written(changed).encode(entry.encoding)
         return copied(self.data, self.kind, written)
 
 
@@ -131,23 +131,3 @@ def read_office_file(
             limits.check(num_units, num_characters)
         found.append((entry, paragraphs))
     return OfficeFile(data, kind, found)
-
-
-def _rendered(root: Node, changed: Mapping[int, Sequence[str | Node]]) -> str:
-    """A node's XML, in which the changed paragraphs are replaced, nested ones too.
-
-    changed: the new XML by the id() of each paragraph's node.
-    """
-    parts: list[str] = []
-    stack: list[str | Node] = [root]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            parts.append(item)
-        elif id(item) in changed:
-            stack += reversed(changed[id(item)])
-        else:
-            parts.append(item.opening)
-            stack.append(item.closing)
-            stack += reversed(item.children)
-    return "".join(parts)

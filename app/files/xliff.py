@@ -58,14 +58,14 @@ class XliffFile:
         """
         check_count(translations, len(self.units))
         remaining = iter(translations)
-        replaced: dict[int, Node] = {}
+        replaced: dict[int, list[Node]] = {}
         for entry in self.entries:
             own = list(islice(remaining, len(entry.texts)))
             if own == [text.unit.text for text in entry.texts] or (written := entry.written(own)) is None:
                 continue
-            replaced[id(entry.node)] = written
+            replaced[id(entry.node)] = [written]
             if id(entry.owner) in self.owners:
-                replaced[id(entry.owner)] = self.owners[id(entry.owner)]
+                replaced[id(entry.owner)] = [self.owners[id(entry.owner)]]
         return self.encode(self.root.written(replaced)) if replaced else self.data
 
 

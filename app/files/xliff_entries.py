@@ -48,10 +48,9 @@ class Entry:
             inner = text.written(translation)
             if inner is None:
                 return None
-            replaced[id(text.node)] = Node(
-                text.node.name, _opened(text.node), f"</{text.node.name}>", [inner]
-            )
-        content = replaced.get(id(self.content), self.content)
+            own_name = text.node.name
+            replaced[id(text.node)] = [Node(own_name, _opened(text.node), f"</{own_name}>", [inner])]
+        (content,) = replaced.get(id(self.content), [self.content])
         prefix, colon, _ = self.node.name.rpartition(":")
         name = f"{prefix}{colon}target"
         opening, target = self._openings(name)

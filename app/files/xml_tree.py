@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
 from xml.parsers import expat
@@ -65,16 +65,20 @@ class Node:
         """The values of the attributes by their names as written, without references."""
         return {match[1]: unescape(match[2] or match[3] or "") for match in _ATTRIBUTE.finditer(self.opening)}
 
-    def written(self, replaced: Mapping[int, Node]) -> str:
-        """The element's XML with other nodes in the place of some. replaced: by the id() of the node in this tree."""
+    def written(self, replaced: Mapping[int, Sequence[Node | str]]) -> str:
+        """The element's XML with other content in the place of some elements, also of elements in that content.
+
+        replaced: the content by the id() of the element.
+        """
         parts: list[str] = []
         stack: list[Node | str] = [self]
         while stack:
             item = stack.pop()
             if isinstance(item, str):
                 parts.append(item)
+            elif (content := replaced.get(id(item))) is not None:
+                stack += reversed(content)
             else:
-                item = replaced.get(id(item), item)
                 parts.append(item.opening)
                 stack.append(item.closing)
                 stack += reversed(item.children)
