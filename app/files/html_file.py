@@ -9,7 +9,7 @@ from html import unescape
 from app.files.encoding import decode
 from app.files.unit import FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 from app.text.html_parts import Part, html_parts
-from app.text.html_scanner import scan_html
+from app.text.html_scanner import CODE_OR_MARKUP, scan_html
 
 # The encoding in the `content` of a `meta` element.
 _CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"'][^\s;]*))", re.IGNORECASE)
@@ -19,8 +19,6 @@ _XML_ENCODING = re.compile(
 )
 # The part of a document that may declare its encoding (HTML standard, 4.2.5.4).
 _HEAD_BYTES = 1024
-# In the text of a title, what would be markup elsewhere.
-_MARKUP_IN_TEXT = re.compile("<(?=[A-Za-z/!?])")
 _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 
 
@@ -78,7 +76,9 @@ def _as_fragment(part: Part) -> str:
 
     In a title `<b>` is text, and its `<` becomes a reference. Elsewhere `<b>` would be markup.
     """
-    return _MARKUP_IN_TEXT.sub("&lt;", part.raw) if part.kind == "text" and "<" in part.raw else part.raw
+    if part.kind != "text" or "<" not in part.raw:
+        return part.raw
+    return CODE_OR_MARKUP.sub(lambda found: found["code"] or "&lt;", part.raw)
 
 
 def _has_letter(raw: str) -> bool:

@@ -12,6 +12,7 @@ from unicodedata import category
 
 from app.text.scripts import in_unspaced
 from app.text.segmentation import Span
+from app.text.template_code import is_else
 
 _WORD = re.compile(r"[^\W\d_]{3}")
 # The maximum number of characters before the first word of three letters or more that two spans enclose. If larger,
@@ -30,6 +31,7 @@ def enclosing_pairs(text: str, spans: Sequence[Span]) -> Iterator[tuple[Span, Sp
     - The first span directly precedes a letter or another first span, and follows no word.
     - The last span directly follows a word, its punctuation or another span. It precedes no letter, unless it has a
       slash as `</b>` and `[/b]`. The last one of two tags or shortcodes always has a slash.
+    - No `else` of a template is between them, because words of one branch would be put into the other.
     spans: the protected spans of the text, in order.
     """
     ends = {span.end for span in spans}
@@ -41,7 +43,9 @@ def enclosing_pairs(text: str, spans: Sequence[Span]) -> Iterator[tuple[Span, Sp
     opened: dict[str, list[Span]] = {}
     for span in spans:
         kind, before = text[span.start], text[span.start - 1 : span.start]
-        if span.start in before_words:
+        if is_else(span.of(text)):
+            opened.pop(kind, None)
+        elif span.start in before_words:
             if span.start in ends or _may_precede_word(before):
                 opened.setdefault(kind, []).append(span)
         elif (

@@ -15,6 +15,7 @@ from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Offsets, Span
 from app.text.segments import Fallback, SegmentTranslation, SourceSegment, repair
 from app.text.tags import Tag, place_tags
+from app.text.template_code import is_control
 
 
 class FinishedSegment(NamedTuple):
@@ -96,6 +97,7 @@ class Writer:
         If the whole source is the translation, append it as the document has it, with the translations of its terms.
         """
         repaired = repair(segment, translation)
+        repaired = repaired._replace(text=self._with_control_in_order(block, segment, repaired.text))
         tags = _tags_in_source(block, segment)
         placement = place_tags(segment.source, tags, repaired.text, repaired.alignment)
         fallbacks = repaired.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
@@ -122,6 +124,15 @@ class Writer:
                 keeps_source=translation.keeps_source,
             )
         )
+
+    def _with_control_in_order(self, block: Block, segment: SourceSegment, text: str) -> str:
+        """Return a translation with the branches and loops of a template in the order of the source."""
+        spellings = self._spellings(block, segment) if segment.placeholders else {}
+        control = [each for each in segment.placeholders if is_control(spellings.get(each, ""))]
+        if len(control) < 2:
+            return text
+        ordered = iter(control)
+        return "".join(next(ordered, each) if each in control else each for each in text)
 
     def preview(self, block: Block, segment: SourceSegment, text: str) -> str:
         """Return a segment's translation without tags, with its casing and the contents of placeholders."""

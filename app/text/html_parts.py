@@ -1,8 +1,8 @@
 """Splits HTML into text, inline tags, block boundaries and content that is not translated.
 
-Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class `notranslate`
-and tags that the caller names are not translated. The elements of `_END_RULES` end without their end tags as in a
-browser. Another element that is not closed ends with the text.
+Attributes, comments, `script`, `style`, `pre`, `code` and similar elements, the readings of `ruby`, `translate="no"`,
+the class `notranslate` and tags that the caller names are not translated. The elements of `_END_RULES` end without
+their end tags as in a browser. Another element that is not closed ends with the text.
 
 Between elements that a page shows apart there may be no white space. Then a block ends between them, if a word ends
 there by `app.text.word_borders`.
@@ -16,12 +16,14 @@ from typing import Literal, NamedTuple
 
 from app.text.element_rows import ElementRows
 from app.text.html_scanner import RAW_TEXTS, Event, scan_html
-from app.text.word_borders import has_word, is_between_words, is_word_border
+from app.text.word_borders import continues_sentence, has_word, is_between_words, is_word_border
 
 _VOID_NAMES = "area base br col embed frame hr img input link meta param source track wbr"
 _VOID = frozenset(_VOID_NAMES.split())
-_UNTOUCHED_BLOCKS = (RAW_TEXTS - {"title"}) | {"math", "pre", "script", "svg"}
-_UNTOUCHED = _UNTOUCHED_BLOCKS | {"code", "kbd", "samp", "var"}
+_UNTOUCHED_BLOCKS = (RAW_TEXTS - {"title"}) | {"pre", "script", "svg"}
+# The readings of `ruby`, with brackets. They are moved like a tag, because a placeholder would divide their word.
+_READINGS = frozenset({"rp", "rt"})
+_UNTOUCHED = _UNTOUCHED_BLOCKS | _READINGS | {"code", "kbd", "math", "samp", "var"}
 _BLOCK_NAMES = """
     address article aside audio blockquote body br button canvas caption center col colgroup datalist dd details dialog
     dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
@@ -52,8 +54,8 @@ _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _SELECTS = frozenset({"datalist", "select"})
 _TABLE = frozenset({"table"})
 _ROWS = frozenset({"tbody", "tfoot", "thead", "tr"})
-# Most of the elements whose end tag HTML allows to omit (HTML standard, 13.1.2.4). `rt`, `rp`, `caption`, `colgroup`,
-# `head`, `body` and `html` are not among them.
+# Most of the elements whose end tag HTML allows to omit (HTML standard, 13.1.2.4). `caption`, `colgroup`, `head`,
+# `body` and `html` are not among them.
 _END_RULES = {
     "li": _EndRule(frozenset({"li"}), _LISTS),
     "option": _EndRule(frozenset({"optgroup", "option"}), _SELECTS),
@@ -64,6 +66,8 @@ _END_RULES = {
     ),
     "tr": _EndRule(_ROWS, _TABLE),
 }
+# A block ends a reading, too, because without an end tag the rest of the text would be in it.
+_END_RULES |= dict.fromkeys(_READINGS, _EndRule(_END_RULES["p"].next | _READINGS, frozenset({"ruby"})))
 _END_RULES |= dict.fromkeys(("dd", "dt"), _EndRule(frozenset({"dd", "dt"}), frozenset({"dl"})))
 _END_RULES |= dict.fromkeys(("td", "th"), _EndRule(_ROWS | {"td", "th"}, _TABLE))
 _END_RULES |= dict.fromkeys(("tbody", "tfoot", "thead"), _EndRule(_ROWS - {"tr"}, _TABLE))
@@ -76,10 +80,10 @@ def is_not_translated(attributes: Mapping[str, str]) -> bool:
 
 
 class Part(NamedTuple):
-    """A part of an HTML text. raw: its characters. name: of an inline tag.
+    """A part of an HTML text. raw: its characters. name: of an inline tag or an element that is not translated.
 
     kind: `boundary` separates blocks, and `untouched` is inline content that is not translated. `open` and `close` are
-    inline tags. `point` is an inline tag without content, a comment or unended markup.
+    inline tags. `point` is an inline tag without content, a reading of `ruby`, a comment or unended markup.
     """
 
     raw: str
@@ -92,7 +96,7 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """
-    return _with_word_borders(_parts(text, ignore_tags))
+    return _with_word_borders(_with_icons(_parts(text, ignore_tags)))
 
 
 def _parts(text: str, ignore_tags: Collection[str]) -> Iterator[Part]:
@@ -127,6 +131,8 @@ class _Untouched:
 
     def __init__(self, event: Event) -> None:
         self.start, self._name = event.start, event.name
+        # `display` is an attribute of `math`.
+        self._is_block = event.name in BLOCKS or event.attributes.get("display") == "block"
         self._next, self._around = _END_RULES.get(event.name, _EndRule(frozenset(), frozenset({event.name})))
         self._depth = 0  # number of open elements in it whose name is in `_around`
 
@@ -143,7 +149,36 @@ class _Untouched:
 
     def part(self, raw: str) -> Part:
         """The element as a part. raw: its characters."""
-        return Part(raw, "boundary" if self._name in BLOCKS else "untouched")
+        if self._name in _READINGS:
+            return Part(raw, "point", self._name)
+        return Part(raw, "boundary" if self._is_block else "untouched", self._name)
+
+
+def _with_icons(parts: Iterator[Part]) -> Iterator[Part]:
+    """Yield the parts, with each `svg` in the middle of a sentence as a point.
+
+    An `svg` at the start of an element belongs to the words of that element, and ends the sentence before it.
+    """
+    before = ""  # the last text of the block; empty after a start tag
+    held: list[Part] = []  # an `svg` and the parts after it
+    for part in parts:
+        is_icon = part.name == "svg" and part.kind == "boundary"
+        is_text = part.kind == "text" and not part.raw.isspace()
+        if held or (is_icon and has_word(before)):
+            held.append(part)
+            if is_icon or not (is_text or part.kind in {"boundary", "untouched"}):
+                continue
+            is_inside = is_text and continues_sentence(part.raw)
+            for each in held:
+                yield Part(each.raw, "point", "svg") if is_inside and each.name == "svg" else each
+            held.clear()
+        else:
+            yield part
+        if is_text:
+            before = part.raw
+        elif part.kind in {"boundary", "open"}:
+            before = ""
+    yield from held
 
 
 def _with_word_borders(parts: Iterator[Part]) -> Iterator[Part]:
@@ -187,7 +222,7 @@ def _divided(
     """
     closed = ""  # the name of the element that ends directly before the tag
     for index, tag in tags:
-        if tag.name == "img" and is_between_words(before, after):
+        if tag.name in {"img", "svg"} and is_between_words(before, after):
             tag = Part(tag.raw, "boundary")
         elif index in apart and tag.name == closed and is_word_border(before, after, closed):
             yield Part("", "boundary")

@@ -2,7 +2,8 @@
 
 It is simpler than the standard in two cases: `<b/>` is an empty element, and a CDATA section always ends with `]]>`. A
 tag, comment or declaration without an end is one event up to the end of the text. So the scanner searches only once for
-a missing end.
+a missing end. Beyond the standard, it knows template code (`app.text.template_code`). Outside of tags this code is
+text, and in a tag it does not end a value or the tag.
 """
 
 from __future__ import annotations
@@ -12,30 +13,35 @@ from collections.abc import Iterator
 from html import unescape
 from typing import Literal, NamedTuple
 
+from app.text.template_code import TEMPLATE_CODE
+
 Kind = Literal["text", "open", "empty", "close", "comment", "declaration", "unended"]
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\t\n\r\f />\x00]*+)")
+_CODE = rf"(?>{TEMPLATE_CODE})"
+_TAG = re.compile(rf"<(/?)([a-zA-Z](?>(?:[^\t\n\r\f />\x00<{{]++|{_CODE}|[<{{])*))")
 # A quote counts only where a value begins. `unended` is a quote without its partner.
 _ATTRIBUTE = re.compile(
-    r"[\t\n\r\f /]*+(?P<name>[^\t\n\r\f />][^\t\n\r\f />=]*+)"
+    rf"[\t\n\r\f /]*+(?P<name>(?:{_CODE}|[^\t\n\r\f />])(?>(?:[^\t\n\r\f />=<{{]++|{_CODE}|[<{{])*))"
     r"(?>(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
-    r"(?>(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<unended>[\"'])"
-    r"|(?P<bare>[^\t\n\r\f >\"'][^\t\n\r\f >]*+))?)"
+    rf"(?>(?:\"(?P<double>(?>(?:[^\"<{{]++|{_CODE}|[<{{])*))\"|'(?P<single>(?>(?:[^'<{{]++|{_CODE}|[<{{])*))'"
+    rf"|(?P<unended>[\"'])|(?P<bare>(?:{_CODE}|[^\t\n\r\f >\"'])(?>(?:[^\t\n\r\f ><{{]++|{_CODE}|[<{{])*)))?)"
     r")?)"
 )
 _TAG_END = re.compile(r"[\t\n\r\f ]*+(?>(?:/[\t\n\r\f ]*+)*)>")
 # `<!-->` and `<!--->` are complete comments.
 _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")
-# A `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
-_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
+# Template code, or a `<` that begins a tag, an end tag, a comment, a declaration or a processing instruction.
+CODE_OR_MARKUP = re.compile(rf"(?P<code>{_CODE})|<(?=[a-zA-Z/!?])")
 # Elements whose content has no markup, up to their own closing tags. `script` has rules of its own.
 RAW_TEXTS = frozenset({"iframe", "noembed", "noframes", "style", "textarea", "title", "xmp"})
 # ASCII, because without it "\u017f" (a long s) would match "s".
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII) for name in RAW_TEXTS}
 _SCRIPT_MARK = re.compile(r"<!--(?!-*>)|-->|<(?P<close>/?)script(?=[\t\n\r\f />])", re.IGNORECASE | re.ASCII)
 # The attributes that are read.
-_READ = frozenset({"translate", "its:translate", "class", "charset", "http-equiv", "content", "type"})
+_READ = frozenset(
+    {"translate", "its:translate", "class", "charset", "display", "http-equiv", "content", "type"}
+)
 
 
 class Event(NamedTuple):
@@ -55,11 +61,10 @@ def scan_html(text: str) -> Iterator[Event]:
     """Yield the events of a document in order. Together they cover the whole document."""
     position = 0
     while position < len(text):
-        match = _MARKUP.search(text, position)
-        start = match.start() if match else len(text)
+        start = _markup_start(text, position)
         if start > position:
             yield Event(position, start, "text")
-        if match is None:
+        if start == len(text):
             return
         event = _markup(text, start)
         yield event
@@ -73,6 +78,12 @@ def scan_html(text: str) -> Iterator[Event]:
             if end > position:
                 yield Event(position, end, "text")
             position = end
+
+
+def _markup_start(text: str, position: int) -> int:
+    """Return where the next markup begins; the text's length if there is none."""
+    found = (match.start() for match in CODE_OR_MARKUP.finditer(text, position) if not match["code"])
+    return next(found, len(text))
 
 
 def _raw_end(text: str, position: int, name: str) -> int:

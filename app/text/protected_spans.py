@@ -1,11 +1,12 @@
 """Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
 
-Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`, ICU messages
-(`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>` `%@` `%%`,
-tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has `[/name]`, `[name]`,
-the merge fields `<% x %>`, `*|NAME|*`, `%%Name%%`, `%name%`, `$NAME$` and `%#@name@`, URLs, e-mail addresses, the
-options of commands `--all` and `-a, --all`, ISO 8601 times `2024-01-02T10:00Z`, UUIDs, colours such as `#ff0000`, and
-those of `app.text.symbol_spans`. Every search takes time linear in the length of the text.
+Protected spans are `{{name}}`, `{% if x %}`, `{# x #}`, `{!! x !!}`, `${x}`, `%{x}`, `#{x}`, `@{x}`, `{0}`, `{name}`,
+ICU messages (`{count, plural, ...}`, nested ones included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%.*s` `%<PRIu64>`
+`%@` `%%`, tags such as `<x id="1"/>` and `<0>`, the shortcodes `[name a="b"]`, `[/name]` and, if the text has
+`[/name]`, `[name]`, the code `<% x %>`, `<?php x ?>` and `<#if x>`, the merge fields `*|NAME|*`, `%%Name%%`, `%name%`,
+`$NAME$` and `%#@name@`, URLs, e-mail addresses, the options of commands `--all` and `-a, --all`, ISO 8601 times
+`2024-01-02T10:00Z`, UUIDs, colours such as `#ff0000`, and those of `app.text.symbol_spans`. Every search takes time
+linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from unicodedata import category
 from app.text.scripts import UNSPACED
 from app.text.segmentation import Span
 from app.text.symbol_spans import symbol_spans
+from app.text.template_code import ANGLE_CODE
 
 # Code points of placeholders. They are from the supplementary private use areas, which no vocabulary has.
 PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
@@ -62,7 +64,7 @@ _CLOSING_SHORTCODE = re.compile(r"\[/([A-Za-z][\w\-]{0,63}+)\]")
 # None of these contains its own beginning, or its name is bounded. So a text with many beginnings takes linear time.
 # `%s%` is a conversion, so the name in `%name%` has two characters or more.
 _MERGE_FIELD = re.compile(
-    r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{0,63}+%%"
+    rf"{ANGLE_CODE}|\*\|[A-Za-z][^*|\n]*+\|\*|%%[A-Za-z_][\w.:\-]{{0,63}}+%%"
     r"|(?<![\w%])%[A-Za-z_][\w.\-]{1,63}+%(?![\w%])|(?<!\$)\$[A-Za-z_][\w@]{0,63}+\$(?!\$)"
     r"|%(?:\d{1,2}+\$)?#@[A-Za-z_]\w{0,63}+@"
 )
@@ -216,10 +218,12 @@ def _brace_spans(text: str) -> Iterator[Span]:
 def _is_variable(text: str, start: int, end: int) -> bool:
     """Whether the pair of single braces text[start:end] is a variable and not prose in braces.
 
-    A variable is a name without spaces, an ICU argument with its type, or anything after `{%` or `{#`, or in braces
-    after one of `$%#@`.
+    A variable is a name without spaces, an ICU argument with its type, or anything after `{%` or `{#`, between `{!!`
+    and `!!}`, or in braces after one of `$%#@`.
     """
     if text[start + 1] in "%#" or (start > 0 and text[start - 1] in _SIGILS):
+        return True
+    if text.startswith("!!", start + 1) and text.endswith("!!", start + 3, end - 1):
         return True
     name = _NAME.match(text, start + 1)
     if name is not None and name.end() == end - 1:

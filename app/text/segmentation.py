@@ -75,6 +75,14 @@ _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\]"
     r"|[0-9#*]\ufe0f?\u20e3|/{2,3}|/\*{1,2})(?=\s|\Z)"
 )
+# Arrows that may be after the last word of a cell, as in `Read more \u2192`, and marks that are arrows after a space.
+_ARROWS = frozenset(
+    map(chr, (*range(0x2190, 0x2200), *range(0x2794, 0x27C0), 0x25B6, 0x25B8, 0x25BA, 0x276F))
+)
+_ARROW_MARKS = frozenset(">\u00bb\u203a")
+_EMOJI_STYLE = "\ufe0f"  # after an arrow that is shown as an emoji
+# In a cell with one of these, _ARROW_MARKS are closing marks.
+_OPENING_MARKS = frozenset("<\u00ab\u2039")
 # A cell that begins with a word has no list mark.
 _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
@@ -119,7 +127,7 @@ class Joined:
 
 
 def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Iterator[Span]:
-    """Yield the sentences of a text in order, without list marks and surrounding white space.
+    """Yield the sentences of a text in order, without list marks, arrows at the end and surrounding white space.
 
     language: BCP 47 code, which selects the abbreviations that do not end a sentence. has_columns: whether three spaces
     or more separate columns.
@@ -127,7 +135,7 @@ def sentence_spans(text: str, language: str, *, has_columns: bool = True) -> Ite
     for start, cell in _cells(text, has_columns=has_columns):
         marks = _after_marks(cell)
         start += marks
-        for sentence in _sentences(cell[marks:], base_language(language)):
+        for sentence in _sentences(cell[marks : _before_arrows(cell)], base_language(language)):
             span = trimmed(text, start, start + len(sentence))
             # The sentence is as long in the text, although its spaces and marks may differ there.
             start += len(sentence)
@@ -171,6 +179,20 @@ def _after_marks(cell: str) -> int:
             index += 1
         if index == begin or index == len(cell) or not cell[index].isspace():
             return begin
+
+
+def _before_arrows(cell: str) -> int:
+    """Return the position before the arrows at the end of a cell, and before the white space around them."""
+    end, has_arrow = len(cell), False
+    has_opening = not _OPENING_MARKS.isdisjoint(cell)
+    while end > 0:
+        last, before = cell[end - 1], cell[end - 2 : end - 1]
+        if last in _ARROWS or (last in _ARROW_MARKS and before.isspace() and not has_opening):
+            has_arrow = True
+        elif not (_is_edge(last) or (last == _EMOJI_STYLE and before in _ARROWS)):
+            break
+        end -= 1
+    return end if has_arrow else len(cell)
 
 
 def _is_bullet(cell: str, index: int) -> bool:

@@ -2,6 +2,7 @@
 
 - blanks to fill in and dotted lines: `____`, `__/__/____`, `.....`, `. . . .`, but not `Wait....` or
   `Soup....2`;
+- lines of marks beside a text: `-----Title-----`, `==== Title ====`, `+++ Title +++`, but not `word----word`;
 - the mark of a price without cents: the `,-` of `5,-`;
 - operators between spaces: `&&`, `!=`, `->`;
 - emoticons that no word touches: `:-)`, `;)`, `:D`, `<3`, `xD`;
@@ -19,7 +20,7 @@ from app.text.segmentation import Span
 
 # Every match of _SYMBOLS has one of these. Most texts have none, and are scanned only once.
 _HINT = re.compile(
-    r"[@`_*]|~~|\d,[\-\u2013]|#\d|\.{4}|\u2026{3}|\. \. \.|\(\)"
+    r"[@`_*]|~~|-{4}|={3}|#{3}|\+{3}|\d,[\-\u2013]|#\d|\.{4}|\u2026{3}|\. \. \.|\(\)"
     r"|(?:^|\s)(?:[:;=<&|!>+\-/][^\w\s]|[:;][DPpOo]|<3|[xX]D|\^)"
 )
 # The place after a word, or after a word and one mark.
@@ -28,6 +29,9 @@ _SYMBOLS = re.compile(
     # Blanks, then dotted lines.
     r"(?<!\w)_{2,}+(?>(?:[./:\-]_{2,}+)*)(?!\w)"
     r"|(?:(?<!\S)\.{4,}+|(?<!\.)\.{6,}+)(?! ?\d)|(?<!\u2026)\u2026{3,}+|(?<!\S)\.(?>(?: \.){2,})(?!\S)"
+    # Lines of marks.
+    r"|(?<![\-=~*+#])(?:(?<!\w)|(?=[\-=~*+#]++(?!\w)))(?P<rule>[\-=~*+#])(?P=rule){3,}"
+    r"|(?<!\S)(?:={3}|~{3}|\*{3}|#{3}|\+{3})(?!\S)"
     # The mark of a price without cents.
     r"|(?<=\d),(?:--?|\u2013)(?=[\s.,!?;:)]|\Z)(?!\s*\d)"
     # Operators. A dash such as `--` is none, and neither is the French ` !!`.

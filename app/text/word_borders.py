@@ -35,6 +35,15 @@ def has_word(text: str) -> bool:
     return any(map(str.isalnum, unescape(text)))
 
 
+def continues_sentence(text: str) -> bool:
+    """Whether a text begins within a sentence: with a lower-case letter, or a mark that directly follows a word.
+
+    text: with its character references.
+    """
+    first = unescape(text[:_MAX_READ]).lstrip()[:1]
+    return first.islower() or first in set(",.;:!?)-")
+
+
 def is_word_border(before: str, after: str, name: str) -> bool:
     """Whether a word ends between two elements of this name. before, after: the text with its character references.
 

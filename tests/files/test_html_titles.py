@@ -25,6 +25,8 @@ def in_capitals(text: str) -> str:
         ("The <!-- mark", "THE &lt;!-- MARK"),
         ("A <b>bold</b> &eacute; & b", "A &lt;b>BOLD&lt;/b> \u00c9 &amp; B"),
         ("1 < 2 and <?", "1 &lt; 2 AND &lt;?"),
+        ("The <?= $a ?> <% b %> c", "THE <?= $a ?> <% b %> C"),
+        ("<#if a>the</#if> {{ b | replace: '<br>' }}", "<#if a>THE</#if> {{ b | replace: '<br>' }}"),
     ],
 )
 def test_a_tag_in_a_title_is_text(title: str, translated: str) -> None:

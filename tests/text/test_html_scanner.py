@@ -27,7 +27,8 @@ def events(text: str) -> list[tuple[str, str, str]]:
         ("<!----><!--->x-->", [("comment", "", "<!---->"), ("comment", "", "<!--->"), ("text", "", "x-->")]),
         ("<!-- <b> --!>x", [("comment", "", "<!-- <b> --!>"), ("text", "", "x")]),
         ("<!DOCTYPE html>", [("declaration", "", "<!DOCTYPE html>")]),
-        ("<?php echo ?>", [("declaration", "", "<?php echo ?>")]),
+        ("<?xml a?>", [("declaration", "", "<?xml a?>")]),
+        ("<?php>echo ?>", [("declaration", "", "<?php>"), ("text", "", "echo ?>")]),
         ("<![CDATA[a>b]]>", [("declaration", "", "<![CDATA[a>b]]>")]),
         ("<!x></3></>", [("comment", "", "<!x>"), ("comment", "", "</3>"), ("comment", "", "</>")]),
         (
@@ -64,6 +65,52 @@ def events(text: str) -> list[tuple[str, str, str]]:
 )
 def test_events_of_markup_and_text(text: str, expected: list[tuple[str, str, str]]) -> None:
     assert events(text) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "<?php echo $user->name; ?>",
+        "<?= '<p>' ?>",
+        "<%= tag('<br>') %>",
+        "<#if a>b</#if>",
+        "<#-- <p> -->",
+        "{{ text | replace: '<br>', \" \" }}",
+        "{% if a < b and c > '</p>' %}",
+    ],
+)
+def test_template_code_is_text(code: str) -> None:
+    text = f"One {code} two"
+    assert events(f"{text}<b>{text}") == [("text", "", text), ("open", "b", "<b>"), ("text", "", text)]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<p <%= attributes %>>",
+        "<p <%= 'a' if b > 3 %> class=c>",
+        "<p {% if a > 3 %}class='b'{% endif %}>",
+        "<p class=<%= name %>>",
+        "<p class=a{% if b > 3 %}c{% endif %}>",
+        '<p class="<?php echo $a->b("c") > 3; ?>">',
+        "<p class='{{ a['b'] > 3 }} {'>",
+        "<p <?php post_class(); ?>>",
+        "<p <#if a>class=b</#if>>",
+        "<p title='{{ a' {>",
+    ],
+)
+def test_template_code_does_not_end_its_tag(tag: str) -> None:
+    assert events(f"{tag}One") == [("open", "p", tag), ("text", "", "One")]
+
+
+def test_template_code_may_be_in_the_name_of_a_tag() -> None:
+    tag = "<h<?= $level ?>>"
+    assert events(f"{tag}One") == [("open", "h<?= $level ?>", tag), ("text", "", "One")]
+
+
+@pytest.mark.parametrize("text", ["<code>{{</code> and <code>}}</code>", "<i>{%</i> and <i>%}</i>"])
+def test_braces_in_two_elements_are_no_template_code(text: str) -> None:
+    assert [kind for kind, _, _ in events(text)] == ["open", "text", "close", "text", "open", "text", "close"]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +166,16 @@ def test_the_first_of_repeated_attributes_counts() -> None:
         "<textarea>",
         "<b>&#1;",
         "<script><!--<script>",
+        "<a <% >",
+        "<a '<%' {{>",
+        "<a b={% >",
+        "{{ '<a",
+        '{% "',
+        "<#-- <",
+        "<?php ",
+        "</#a",
+        "<a{{ '",
+        "<a<%",
     ],
 )
 def test_unended_markup_takes_linear_time(seed: str) -> None:

@@ -25,6 +25,8 @@ PROTECTED = [
     "a@b\u00fccher.example", "a@\u043f\u043e\u0447\u0442\u0430.example", "a@1\u4f8b2.example",
     '[gallery ids="1,2,3" size="large"]', "[audio src='a.mp3'/]", "[embed width=123 src=/a/b ]", "[/caption]",
     '[contact-form-7 id="1" title="Contact form 1"]', "[/vc_row]",
+    "<?php echo $a->b; ?>", "<?= $n > 3 ? 'a' : 'b' ?>", "<#if user.name??>", "</#list>", '<@footer lang="en"/>',
+    "{!! $item->title !!}",
     "<% if x %>", "<%= name %>", "<%# a\nnote %>", "<%- a > b || c < d -%>", "<%%>",
     "*|FNAME|*", "*|IF:AGE >= 21|*", "*|DATE:d/m/y|*", "%%FirstName%%", "%%sub.first_name%%", "%%view-url%%",
     "%count%", "%user.name%", "%first-name%", "%TEMP%", "$USER$", "$order_id$", "$USER@2$", "$x$",
@@ -43,7 +45,8 @@ PROSE = [
     "5 %.*", "5%.5ex", "5 %.5ex", "20%* of", "10%*x", "50%'s", "100%'i", "the %'s use", "the '%' sign", "5 %. Do",
     "50 %I", "a %<b",
     "anna at example.org", "12:30", "e.g. this", "and/or", "C++", "{unclosed", "closed}", "$5",
-    "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]", "[/]", "[/ no]", "a [b] c", "[the a=b",
+    "He said [sic] so", "[1]", "[Note: one]", "[x = 3]", "[see a=b here]", "[]",
+    "<# a>", "<@ a>", "<? a", "<?php a", "<#-- a", "{! a !}", "[/]", "[/ no]", "a [b] c", "[the a=b",
     "*| a", "2 *|x|", "||*", "<% open",
     "yes--no", "He came --and left-- again", "Anna -- the --only -- one", "'It is late.' --said Anna.--", "--",
     "-- a dash", "--Anna", "-5", "-a", "-a, -b", "a-b--c", "<!--note-->", "It is late.--and then",
@@ -112,6 +115,8 @@ def test_prose_is_not_protected(text: str) -> None:
         ("[row][col width='1/2']Text[/col][/row]", ["[row]", "[col width='1/2']", "[/col]", "[/row]"]),
         ('[a [b c="d"] e="f"]', ['[b c="d"]']),
         ("<% a <% b %> c %>", ["<% b %>"]),
+        ("One <#-- a > b <i> - c --> two", ["<#-- a > b <i> - c -->"]),
+        ("<?php a <?php b ?> c ?>", ["<?php b ?>"]),
         ("*|A|* and *|B|*", ["*|A|*", "*|B|*"]),
         ("%%A%% and %%B%%%%C%%", ["%%A%%", "%%B%%", "%%C%%"]),
         ("%s%, %ab% %cd%", ["%s", "%ab%", "%cd%"]),
@@ -175,7 +180,8 @@ def test_spans_that_share_a_character_are_merged() -> None:
      "[a ", "[a b=", "[a b=c ", "[/", "[/a", "[a]", "[/a]", '[a b="', "<%", "<% ", "%>", "*|", "*|a", "|*", "%%", "%%a",
      "--", "--a", " --a", "-a --", "-a A", "-A_", " --a=", "#", "#a", "#1", "1-", "-1234", "12345678-1234-",
      "2024-01-02T",
-     "%*", "%1$*1$", "%0<PRI", "$", "$a", "%aa", "https://a.", "www.\u4f8b", "www.a\u4f8b"],
+     "%*", "%1$*1$", "%0<PRI", "$", "$a", "%aa", "https://a.", "www.\u4f8b", "www.a\u4f8b", "<?php ",
+     "<?=", "<#-- ", "<#--", "<#a ", "</@a", "{!!", "!!}"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """The text has a colon, because `protected_spans` returns at once if a text has no sign of a protected span."""

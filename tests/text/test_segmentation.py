@@ -156,6 +156,32 @@ def test_spans_exclude_list_marks(line: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Read more \u2192", "Read more"),
+        ("Read more\u2192 \u2192 ", "Read more"),
+        ("Read more \u27a1\ufe0f", "Read more"),
+        ("Read more! \u25ba", "Read more!"),
+        ("Read more >", "Read more"),
+        ("Read more \u00a0\u00bb", "Read more"),
+        ("Read more \u2764\ufe0f \u203a", "Read more \u2764\ufe0f"),
+        ("Read \u2192 more", "Read \u2192 more"),
+        ("Read more \U0001f600", "Read more \U0001f600"),
+        ("Read <more >", "Read <more >"),
+        ("\u00ab Bonjour \u00bb", "\u00ab Bonjour \u00bb"),
+    ],
+)
+def test_spans_exclude_arrows_at_the_end(line: str, expected: str) -> None:
+    assert [span.of(line) for span in spans_of(line)] == [expected]
+
+
+def test_the_time_for_many_arrows_is_linear() -> None:
+    check_near_linear(
+        lambda size: list(sentence_spans("a" + "> \u2192" * (size // 3) + "b >", "en")), 100_000
+    )
+
+
+@pytest.mark.parametrize(
     "box", ["\u2610", "\u2611", "\u2612", "\u2611\ufe0f", "\uf0a8", "\uf06f", "\uf0fd", "\uf0fe"]
 )
 def test_a_check_box_separates_options(box: str) -> None:

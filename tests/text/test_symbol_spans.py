@@ -17,6 +17,11 @@ from tests.text.growth import check_near_linear
         ("Soup ..... and tea . . . . 2", [".....", ". . . ."]),
         ("Milk....2, ham ...... 3 and eggs.......", ["......."]),
         ("Wait... or wait.... I wait\u2026\u2026", []),
+        ("-----Title----- and Title ---- or word----word", ["-----", "-----", "----"]),
+        (
+            "==== Note ====, ++++ or *** News *** or +++ a---b +++",
+            ["====", "====", "++++", "***", "***", "+++", "+++"],
+        ),
         ("if a && b != c -> d", ["&&", "!=", "->"]),
         ("yes -- no --- maybe !! Oui", []),
         ("Thanks :) I am sad :-( and <3 you xD.", [":)", ":-(", "<3", "xD"]),
@@ -47,7 +52,26 @@ def test_bold_words_are_translated(mark: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["_", "*", "`a ", "@a.", "a_", ". ", "a.", ":-(", "<3", "& ", "`", "a()", "__/"]
+    "unit",
+    [
+        "_",
+        "*",
+        "`a ",
+        "@a.",
+        "a_",
+        ". ",
+        "a.",
+        ":-(",
+        "<3",
+        "& ",
+        "`",
+        "a()",
+        "__/",
+        "-",
+        "a----",
+        "-=",
+        "+++ ",
+    ],
 )
 def test_the_time_is_linear(unit: str) -> None:
     check_near_linear(lambda size: list(symbol_spans("@" + unit * (size // len(unit)))), 100_000)
