@@ -20,8 +20,8 @@ from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
-# Results on other processors, from the same folder: a processor with tile registers, and a Zen 5. Only their goals are on
-# the page, each in a block of its own.
+# Results on other processors, from the same folder: one with tile registers, and a Zen 5. Only their goals are on the
+# page, each in a block of its own.
 OTHER_RESULTS = {"goals-intel": "http_intel.json", "goals-zen5": "http_zen5.json"}
 
 BLOCKS: dict[str, Callable[[Parts], str]] = {
@@ -48,7 +48,9 @@ def filled(page: str, path: Path) -> str:
 
     Without a result, its blocks say that nothing was measured yet. Raises KeyError for an unknown block.
     """
-    return fill_blocks(page, lambda name: BLOCKS[name](_parts(path.with_name(OTHER_RESULTS.get(name, path.name)))))
+    return fill_blocks(
+        page, lambda name: BLOCKS[name](_parts(path.with_name(OTHER_RESULTS.get(name, path.name))))
+    )
 
 
 def _parts(path: Path) -> Parts:
