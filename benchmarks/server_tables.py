@@ -247,7 +247,7 @@ def attacks_table(result: dict[str, Any]) -> str:
     """Each attack with what stops it, what happens, and what another caller notices."""
     # The limits in their current words. The words in the result may be older.
     limits = {attack.name: attack.limit for attack in ATTACKS}
-    header = ("attack", "limit", "what happens", "another caller's lines", "the slowest, ms")
+    header = ("attack", "limit", "what happens", "another caller's texts", "the slowest, ms")
     lines = []
     for one in result["figures"]:
         neighbour = one.get("neighbour")
