@@ -1,6 +1,6 @@
 """Pairs of marks in a paragraph of an office document that may overlap: fields, and ranges such as bookmarks.
 
-A pair can become an element of the translation only if it nests with the other elements:
+A pair can become an element of the unit only if it nests with the other elements:
 
 - A field cannot be an element if its start and its end are in different elements of the document.
 - A range cannot be an element if it overlaps an element of the document, or a field that is an element.

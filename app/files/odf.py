@@ -90,7 +90,7 @@ def _is_encrypted(manifest: XmlEntry) -> bool:
 
 
 def _checked(entry: XmlEntry) -> XmlEntry:
-    """The entry. Raises FileError if it is none of a text or presentation, or has unusual prefixes."""
+    """The entry. Raises FileError if its document is no text or presentation, or its prefixes are unusual."""
     root = entry.root.nodes[0]
     if root.name not in {"office:document-content", "office:document-styles"} or any(
         prefix != "text" for node in elements(entry.root) for prefix in _TEXT_PREFIX.findall(node.opening)

@@ -30,18 +30,18 @@ _DECLARATIONS = frozenset({"presentation:header-decl", "presentation:footer-decl
 PARAGRAPHS = frozenset({"text:p", "text:h"}) | _DECLARATIONS
 # Elements that enclose text and become a pair of marks.
 _WRAPPERS = frozenset({"text:meta", "loext:content-control"})
-# Elements at the start of a link or of such an element that are no text.
+# Elements without text at the start of a link, or of an element of _WRAPPERS.
 _HEADS = frozenset({"office:event-listeners", "loext:list-item"})
 _BREAKS = frozenset({"text:line-break", "text:tab"})
 # LibreOffice's note of the last layout, which has no meaning in a translation, and the reading above a text.
 _DROPPED = frozenset({"text:soft-page-break", "text:ruby-text"})
-# Elements without text of their sentence. All other elements with these prefixes are fields, which are words of it.
+# Elements that are no words of their sentence. All other elements with _FIELD_PREFIXES are fields, which are words.
 _POINTS = frozenset(
     {"text:a", "text:s", "text:note", "text:bookmark", "text:reference-mark", "text:change", "text:number",
      "text:toc-mark", "text:alphabetical-index-mark", "text:user-index-mark", "text:script", "text:hidden-paragraph"}
 )  # fmt: skip
 _FIELD_PREFIXES = ("text:", "presentation:")
-# Points between which white space counts.
+# The beginnings of the names of visible points. White space after such a point counts.
 _VISIBLE_PREFIXES = ("draw:", "text:note")
 # The start or the end of a bookmark, of a comment's range and the like.
 _RANGE = re.compile(r"(text:[\w-]+|office:annotation)(-start|-end|(?<=annotation))")
@@ -113,7 +113,7 @@ class _ParagraphReader:
             self._is_after_space = text.endswith(" ")
 
     def _link(self, node: Node, style: RunStyle) -> None:
-        """Read a link. Its tags stay inside those of the spans around it: Impress loses the text of spans in a link."""
+        """Read a link. Its tags stay inside the spans around it, because Impress loses the text of spans in a link."""
         opening, content = _divided(node)
         around, self._opened_link = self._opened_link, opening
         self.read(content, self._styles.of_link(opening, node.closing, style))

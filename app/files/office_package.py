@@ -23,7 +23,7 @@ class Relationship:
     """One entry that belongs to another one.
 
     id: what the other entry calls it; may be empty. kind: the end of its type, such as `header`. target: its name in
-    the archive. The name of an external target is in no archive.
+    the archive. An external target is not in the archive.
     """
 
     id: str

@@ -25,10 +25,10 @@ from app.files.unit import FileError, FileLimits
 from app.files.xml_tree import Node, elements
 
 _KIND = DocumentKind("a PowerPoint presentation", "PowerPoint presentations", ".pptx", ".ppt")
-# The presentation's own entry, if the archive does not name it. It lists the slides.
+# The usual name of the presentation's own entry, which lists the slides. It counts if the archive names no entry.
 _BODY = "ppt/presentation.xml"
 _PRESENTATION = "officeDocument"
-# SmartArt is its texts, and the drawing of them that is shown.
+# SmartArt has its texts twice: in its data, and in the drawing that programs show.
 _DRAWN = ("chart", "chartEx", "diagramData", "diagramDrawing")
 # For each kind of entry, the kinds of entries that belong to it and are read, in reading order.
 _RELATED = {

@@ -1,7 +1,7 @@
 """One paragraph of a PowerPoint presentation as running text with marks, and back.
 
 PowerPoint splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined. The
-properties of a run say its link, too. Runs with the same link are one link.
+properties of a run contain its link. Neighbouring runs with the same link are one link.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTES = re.compile(r"""\s(?:dirty|err|smtClean|smtId)\s*=\s*(?:"[^"]*"|'[^']*')
 # Attributes that do not affect the appearance: language, bookmark, and whether spelling is checked.
 _IGNORED = re.compile(r"""\s(?:lang|altLang|kumimoji|noProof|bmk)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _EMPTY = re.compile(r"<a:rPr\s*(?:/>|>\s*</a:rPr\s*>)")
-# Attributes that show on blanks. A highlight shows on them, too.
+# Attributes that show on blanks. So does the element `a:highlight`.
 _ON_BLANKS = re.compile(r"""\s(?:u|strike)\s*=\s*(?:"[^"]*"|'[^']*')""")
 # A tab, and a control character as PowerPoint spells it.
 _CONTROL = re.compile(r"(\t|_x00[01][0-9A-Fa-f]_)")

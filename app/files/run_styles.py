@@ -13,7 +13,7 @@ from app.files.tagged_text import Mark, MarkKind
 
 T = TypeVar("T")
 
-# The name of a link that is a part of the style of its texts. Its marks are left out of the pieces.
+# The name of the marks of a link that is a part of the style of its texts. These marks are left out of the pieces.
 LINK = "link"
 # The names of marks whose text often has a style of its own, such as the style of links.
 STYLED = frozenset({FIELD, "w:fldSimple", "w:hyperlink", LINK})
@@ -59,8 +59,8 @@ def joined(items: Sequence[Text | Mark[T]]) -> list[Text | Mark[T]]:
 def paragraph_base(items: Sequence[Text | Mark[T]], plain: RunStyle | None = None) -> RunStyle:
     """The commonest style of the characters outside of links and fields. If there are none, of all characters.
 
-    plain: for formats whose links are a part of the style, the base if all characters are in links, unless the
-    paragraph is one link; None for other formats.
+    plain: the base if all characters are in links, unless the paragraph is a single link. It is for formats in which a
+    link is a part of the style of its texts, and None for other formats.
     """
     outside: list[Text] = []
     depth = num_opened = 0

@@ -1,4 +1,4 @@
-"""The text of a JSON string or a PO message, and its unit.
+"""The text of a JSON string, a PO message or an XLIFF source, and its unit.
 
 A string with a tag of HTML, a whole element or a character reference is HTML. The unit's text differs from the string:
 

@@ -24,7 +24,7 @@ TextWriter = Callable[[str, bool], str]
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The XML of the start or the end of an element; its whole XML if it has no text."""
+    """The XML of the start or the end of an element; the element's whole XML if it has no text."""
 
     raw: str
 
@@ -95,10 +95,10 @@ class Paragraph:
 
 
 def with_links(items: Sequence[tuple[Item, str | None]]) -> list[Item]:
-    """The items, in which links with words that are a part of the style of their texts have a mark at both ends.
+    """The items, with a mark at both ends of each link that has words.
 
-    items: each with its link: empty for none; None for a mark that is in the link of its neighbours if they have the
-    same.
+    It is for formats in which a link is a part of the style of its texts. items: each with its link. The link is empty
+    for an item without one. It is None for a mark that is in a link only if the items on both sides are in the same.
     """
     links = [link for _, link in items]
     before = _filled(links)
@@ -173,7 +173,7 @@ def _as_point(item: Item) -> Item:
 
 
 def _style_marks(style: RunStyle, around: RunStyle) -> tuple[list[Mark[Raw]], list[Mark[Raw]]]:
-    """The marks before and after text of a style. None if the style looks like the style around the text."""
+    """The marks before and after text of a style. There are none if the style looks like the style around the text."""
     if style.key == around.key:
         return [], []
     return [Mark(MarkKind.OPEN, style, "style")], [Mark(MarkKind.CLOSE, style, "style")]

@@ -1,9 +1,11 @@
 """XLIFF 1.2, 2.0 and 2.1 (.xlf, .xliff): gives a target to each trans-unit or segment that has none.
 
-A target that has text or codes stays, unless it is a copy of the source whose `state` says that it is new or needs
-translation. Alternative translations, notes and binary units stay, and so does whatever is not to be translated or has
-a final state. A translation equal to its source gives no target. Neither does one in which codes that stand for
-arguments of printf without numbers have another order.
+A target that has text or codes stays, unless it is a copy of the source and its `state` is `initial`, `new` or
+`needs-translation`. Alternative translations, notes and binary units stay. So does a unit that must not be translated
+or has a final state.
+
+An entry gets no target if its translations equal its texts. It also gets none if a translation changes the order of
+arguments of printf, and one of them is a code without a number.
 
 A new target of XLIFF 1.2 has the state `needs-review-translation` and the qualifier `mt-suggestion`. In XLIFF 2, its
 segment has the state `translated`. If `seg-source` divides a source into segments, the target has the same segments.
@@ -34,8 +36,8 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*")
 class XliffFile:
     """A parsed file.
 
-    root: a node without a name. owners: by its id(), each `Entry.owner` that names no target language or another one,
-    with the language of the translations. encode: converts the XML to bytes.
+    root: a node without a name. owners: by the id() of each `Entry.owner` that names no target language or another one,
+    a copy that names the language of the translations. encode: converts the XML to bytes.
     """
 
     data: bytes
@@ -52,7 +54,7 @@ class XliffFile:
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with the translations in its targets.
 
-        An entry whose translations all equal its texts stays unchanged, and so does one that cannot have them. Raises
+        An entry stays unchanged if its translations equal its texts, or if `Entry.written` cannot write them. Raises
         ValueError for another number of translations or lost marks, and FileError for a character that XML cannot
         contain.
         """
@@ -72,7 +74,8 @@ class XliffFile:
 def read_xliff(data: bytes, limits: FileLimits, target: str | None = None) -> XliffFile:
     """Parse XLIFF. target: the language that the file will be translated into, if it is known.
 
-    Raises FileError for another version, and for a file that has translations into another language than `target`.
+    Raises FileError if the file has a syntax error, exceeds a limit, has another version, or has translations into
+    another language than `target`.
     """
     if len(data) > limits.max_part_bytes:
         raise FileError(f"the file exceeds the limit of {limits.max_part_bytes} bytes")
@@ -105,9 +108,9 @@ def _version(root: Node, top: Node) -> str:
 
 
 def _with_language(root: Node, entries: Entries, language: str) -> dict[int, Node]:
-    """The elements that must name this target language, and do not: by the id() of each, the element that does.
+    """Copies of the owners whose target language must change, by the id() of each owner. The copies name `language`.
 
-    Raises FileError for an element that names another language and has translations into it.
+    Raises FileError for an owner that names another language and has translations.
     """
     found: dict[int, Node] = {}
     for owner, name in {

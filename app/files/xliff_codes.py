@@ -21,7 +21,7 @@ ELEMENTS = frozenset({"g", "mrk", "pc"})
 _STARTS = {"bpt": ("rid", "id"), "bx": ("rid", "id"), "sc": ("id",), "sm": ("id",)}
 _ENDS = {"ept": ("rid", "id"), "ex": ("rid", "id"), "ec": ("startRef", "id"), "em": ("startRef",)}
 _START_OF = {"ept": "bpt", "ex": "bx", "ec": "sc", "em": "sm"}
-# What the writer of a file says about a code that is a line break.
+# The values of `ctype` and `subType` of a code that is a line break.
 _BREAKS = frozenset({"lb", "pb", "x-br", "xlf:lb", "xlf:pb"})
 # A tag of HTML or XML as native code.
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*+)[^<>]*+>")
@@ -30,7 +30,7 @@ _ANGULAR_PAIR = re.compile(r"(?P<kind>START|CLOSE)_(?P<name>[A-Z][A-Z0-9_]*?)(?:
 _ANGULAR_WORD = re.compile(r"(?:INTERPOLATION|PH|ICU)(?:_\d+)?")
 # The name of a code that stands for a conversion of printf without a number.
 CONVERSION = "conversion"
-# The longest native code that is read. A longer one is no variable and no simple tag.
+# The maximum number of characters of a native code that is read. A longer one is no variable and no simple tag.
 _MAX_NATIVE = 2_000
 
 
@@ -65,14 +65,17 @@ def code_mark(node: Node, local: str, data: Mapping[str, str], place: str) -> Ma
 
 
 def _native(node: Node, attributes: Mapping[str, str], data: Mapping[str, str]) -> str:
-    """The native code of a code; empty if it is not known."""
+    """The native code that a code stands for; empty if it is not known."""
     known = (data.get(attributes.get("dataRef", ""), ""), node.text, attributes.get("equiv-text", ""))
     native = next(filter(None, (*known, attributes.get("disp", ""), attributes.get("equiv", ""))), "")
     return native.strip() or ("\n" if "\n" in native else "")
 
 
 def _standalone(attributes: Mapping[str, str], native: str) -> tuple[MarkKind, str]:
-    """The kind of a code without a partner in XLIFF, and the name of its pair if its native code is a tag."""
+    """The kind of a single code, and the name of its pair.
+
+    The name is empty if the code stands for neither a start tag nor an end tag.
+    """
     if _BREAKS.intersection((attributes.get("ctype"), attributes.get("subType"))) or native in {"\n", "\\n"}:
         return MarkKind.BREAK, ""
     if len(native) > _MAX_NATIVE:

@@ -12,8 +12,9 @@ from app.files.xml_tree import Node, plain_text, with_attribute
 
 # Elements that contain trans-units or units, of all versions.
 _CONTAINERS = frozenset({"xliff", "file", "body", "group"})
-# The states of a translation that stays, even if it is empty, and of a target that may be a copy of the source.
+# The states of a finished translation. It stays, even if it is empty.
 _FINAL = frozenset({"final", "reviewed", "signed-off"})
+# The states of a target that may be a copy of the source instead of a translation.
 _OPEN = frozenset({"initial", "new", "needs-translation"})
 # A trans-unit that holds the header of a gettext catalogue.
 _HEADER = "x-gettext-domain-header"
@@ -26,9 +27,9 @@ _LANGUAGE_1, _LANGUAGE_2 = "target-language", "trgLang"
 class Entry:
     """A trans-unit or a segment that needs a target.
 
-    content: the element whose content the target gets, with a translation in the node of each text: `source`,
-    `seg-source`, or a target that has translations of some segments. texts: those without a translation. target: the
-    target so far, if there is one. owner: the element with the attribute `language_name`, the target language.
+    content: the element that the new target copies: `source`, `seg-source`, or a target in which only some segments
+    have translations. texts: the texts in it that get a translation. target: the existing target, if any. owner: the
+    element whose attribute `language_name` names the target language.
     """
 
     node: Node
@@ -39,7 +40,7 @@ class Entry:
     language_name: str
 
     def written(self, translations: Sequence[str]) -> Node | None:
-        """The node with a translation in the place of each text; None if it cannot have one of them.
+        """The node with the new target; None if `InlineText.written` returns None for a translation.
 
         Raises ValueError and FileError as `InlineText.written` does.
         """
@@ -69,7 +70,7 @@ class Entry:
         return self.node.opening, with_attribute(target, "state-qualifier", "mt-suggestion")
 
     def _children(self, new: Node) -> Iterator[Node | str]:
-        """Yield the children of the node with the new target. It follows the content, or replaces the target so far."""
+        """Yield the children of the node and the new target. It replaces the existing one, or follows the content."""
         space: list[str] = []  # what precedes the content
         for child in self.node.children:
             yield new if child is self.target else child
@@ -122,7 +123,7 @@ class _Scope:
 
 
 class _Reader:
-    """Walks over a file. translated: as in `Entries`, of the part that was read."""
+    """Walks over a file. translated: as in `Entries`, for the part that was read."""
 
     def __init__(self, inline: InlineReader, *, is_version_2: bool) -> None:
         self.translated: set[int] = set()
@@ -197,7 +198,7 @@ class _Reader:
         return tuple(text for text in texts if text is not None)
 
     def _needs_target(self, source: Node, target: Node | None, state: str, scope: _Scope) -> bool:
-        """Whether an entry has no translation, or only a copy of the source. Notes the owner of a translation."""
+        """Whether an entry has no translation, or only a copy of the source. If not, adds its owner to `translated`."""
         if (
             target is None
             or not _has_content(target)

@@ -86,8 +86,8 @@ class InlineText:
 class InlineReader:
     """Reads the texts of a file.
 
-    prefix: of the names of XLIFF's elements, with its colon. line_end: of the file. may_write_cdata: whether the file's
-    encoding has all characters, because CDATA has no references.
+    prefix: of the names of XLIFF's elements, with its colon; may be empty. line_end: of the file. may_write_cdata:
+    whether a translation may be in CDATA. CDATA has no references, so the file's encoding must have all characters.
     """
 
     prefix: str
@@ -208,9 +208,9 @@ def _single(node: Node, local: str, data: Mapping[str, str], place: str) -> Mark
 
 
 def _settled(piece: Piece[str], *, is_ordered: bool) -> Piece[str]:
-    """The piece. A mark that keeps its order is a point with the name of all such marks.
+    """The piece. is_ordered: whether all marks keep their order; they are then points with the same name.
 
-    A code that forms no pair keeps its order with its partner, which may be in another place.
+    Otherwise the name of a point loses its place. So a code keeps its order with a partner in another element.
     """
     if isinstance(piece, str) or piece.kind is MarkKind.BREAK:
         return piece

@@ -1,12 +1,14 @@
 """Tells which spaces separate columns of plain text.
 
-Two spaces do after the options of a command at the start of a line: `-a, --all  show all files`. Elsewhere, three
-spaces or more do. They are a gap in running text, such as text from a PDF file, if all of these hold:
+After the options of a command at the start of a line, two spaces separate columns: `-a, --all  show all files`.
+Elsewhere, three spaces or more do. They separate no columns, but are a gap in running text, such as text from a PDF
+file, if all of these hold:
 
 - There are three or four of them, and the line has no other such run of spaces between words.
 - A small letter or a comma is before them, and a small letter after them.
 - Two words or more are on each side.
-- No column of the line before or after begins at the same place. A text with a single line ends with one of `.!?`.
+- No column of the line before or after begins at the same place. If the text has a single line, it ends with one of
+  `.!?`. Blank lines do not count.
 """
 
 from __future__ import annotations

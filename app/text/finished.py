@@ -94,7 +94,7 @@ class Writer:
     def write_segment(self, block: Block, segment: SourceSegment, translation: SegmentTranslation) -> None:
         """Append a segment's translation with its tags, its casing and the contents of placeholders.
 
-        If the whole source is the translation, append it as the document has it, with the translations of its terms.
+        If the source replaces the translation, append it as in the document, with the translations of its terms.
         """
         repaired = repair(segment, translation)
         repaired = repaired._replace(text=self._with_control_in_order(block, segment, repaired.text))

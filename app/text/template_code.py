@@ -1,6 +1,7 @@
-"""Patterns of template code, which may contain quotes, `<` and `>`, and what such code does.
+"""Patterns of template code, such as `{{ name }}`, and tests of whether such code begins or ends a branch.
 
-Each pattern stops at the next beginning of its kind, so a text with many beginnings takes linear time.
+The code may contain quotes, `<` and `>`. Each pattern stops at the next beginning of its kind, so a text with many
+beginnings takes linear time.
 """
 
 from __future__ import annotations
