@@ -8,8 +8,8 @@ Decides whether the installation may go on without the kernels:
 - On architectures other than x86-64 and 64-bit Arm, and with NATIVE_KERNELS=none, nothing is compiled, and the wheel
   fits every platform.
 
-A wheel has all targets of the architecture. An editable installation stays on this machine, so it has only those that
-the processor can run, unless NATIVE_KERNELS=all asks for all.
+A wheel has all targets of the architecture. An editable installation stays on this machine, so it compiles only the
+fastest one that the processor can run, unless NATIVE_KERNELS=all asks for all.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ def targets() -> tuple[str, ...]:
     return () if os.environ.get("NATIVE_KERNELS") == "none" else CPU["targets_for"](platform.machine())
 
 
-def usable_targets() -> tuple[str, ...]:
-    """The targets of an editable installation: those that the processor can run, or all if it can run none."""
+def needed_targets() -> tuple[str, ...]:
+    """The targets of an editable installation: the fastest that the processor can run, or all if it can run none."""
     if os.environ.get("NATIVE_KERNELS") == "all":
         return targets()
     supported = CPU["supported_targets"]()
-    return tuple(target for target in targets() if target in supported) or targets()
+    return tuple(target for target in targets() if target in supported)[:1] or targets()
 
 
 class Project(Distribution):
@@ -77,7 +77,7 @@ class BuildNativeKernels(build_ext):
     def build_extensions(self) -> None:
         """Build all extensions. A compile error ends the build unless `optional` is True."""
         if self.editable_mode:
-            self._leave_out_others(usable_targets())
+            self._leave_out_others(needed_targets())
         is_required = self._is_required()
         for extension in self.extensions:
             extension.optional = not is_required
@@ -103,8 +103,7 @@ class BuildNativeKernels(build_ext):
         if not self.editable_mode or not self._has_compiler():
             super(BuildNativeKernels, own).build_extension(extension)
             return
-        library = Path(self.get_ext_fullpath(extension.name))
-        kept = FOLDER / "build" / "kernels" / f"{self._hash(extension)}-{library.name}"
+        library, kept = Path(self.get_ext_fullpath(extension.name)), self._kept(extension)
         with contextlib.suppress(FileNotFoundError):
             if not self.force:
                 _copy(kept, library)
@@ -115,11 +114,25 @@ class BuildNativeKernels(build_ext):
             older.unlink(missing_ok=True)
 
     def _leave_out_others(self, chosen: tuple[str, ...]) -> None:
-        """Leave out the extensions of other targets. Remove their libraries, which may be of older sources."""
-        for extension in self.extensions:
-            if extension.target not in chosen:
+        """Leave out the extensions of other targets that are not compiled yet.
+
+        Removes their libraries, which may be of older sources. So a library that is there is of these sources.
+        """
+        has_compiler = self._has_compiler()
+        found = self.extensions
+        self.extensions = [
+            extension
+            for extension in found
+            if extension.target in chosen or (has_compiler and self._kept(extension).exists())
+        ]
+        for extension in found:
+            if extension not in self.extensions:
                 (FOLDER / self.get_ext_filename(extension.name)).unlink(missing_ok=True)
-        self.extensions = [extension for extension in self.extensions if extension.target in chosen]
+
+    def _kept(self, extension: Extension) -> Path:
+        """The library in build/kernels, whether or not it is there."""
+        name = Path(self.get_ext_filename(extension.name)).name
+        return FOLDER / "build" / "kernels" / f"{self._hash(extension)}-{name}"
 
     def _hash(self, extension: Extension) -> str:
         """A hash of all that decides what the compiler makes of the extension, except the system's own headers."""
