@@ -70,5 +70,7 @@ def _problem_with_native(variant: Variant, target: str | None = None) -> str:
         return f"this processor has no {INSTRUCTIONS[needed]}"
     is_built = target in built_targets() if target else bool(usable_targets())
     if not is_built:
-        return "they are not built: install transduce again on a machine with a C++ compiler"
+        # An editable installation has the fastest target only.
+        setting = " with NATIVE_KERNELS=all," if usable_targets() else ""
+        return f"they are not built: install transduce again{setting} on a machine with a C++ compiler"
     return ""
