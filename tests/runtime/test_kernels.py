@@ -110,7 +110,11 @@ def test_a_target_can_be_chosen(target: Any, bundle: Bundle, caplog: pytest.LogC
     ("built", "supported", "reason"),
     [
         (("avx512", "avx2"), ("avx2",), "this processor has no AVX-512 VNNI"),
-        (("avx2",), ("avx512", "avx2"), "they are not built: install transduce again with NATIVE_KERNELS=all"),
+        (
+            ("avx2",),
+            ("avx512", "avx2"),
+            "they are not built: install transduce again with NATIVE_KERNELS=all",
+        ),
         ((), ("avx512",), "they are not built: install transduce again on a machine with a C"),
         ((), (), "this processor has no AVX-512 VNNI"),
     ],
