@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from zipfile import ZipFile
 
 from app.files.docx_drop_caps import is_drop_cap, with_drop_cap
-from app.files.docx_paragraph import preserves_space, read_paragraph
+from app.files.docx_paragraph import read_paragraph
 from app.files.office_archive import DocumentKind, check_others, check_size, opened
 from app.files.office_file import EntryReader, OfficeFile, XmlEntry, read_office_file
 from app.files.office_package import (
@@ -22,7 +22,7 @@ from app.files.office_package import (
 )
 from app.files.styled_paragraph import Paragraph
 from app.files.unit import FileError, FileLimits
-from app.files.xml_tree import elements
+from app.files.xml_tree import elements, preserves_space
 
 _KIND = DocumentKind("a Word document", "Word documents", ".docx", ".doc")
 # The body, if the archive does not name it.

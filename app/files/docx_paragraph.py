@@ -28,7 +28,7 @@ from app.files.styled_paragraph import (
 )
 from app.files.tagged_text import Mark, MarkKind, TaggedText
 from app.files.unit import is_translatable
-from app.files.xml_tree import Node
+from app.files.xml_tree import Node, preserves_space
 
 # Elements that enclose runs and become a pair of marks.
 _WRAPPERS = frozenset(
@@ -43,15 +43,8 @@ _ID = re.compile(r"""\sw:id\s*=\s*["']([^"']*)["']""")
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
-_SPACE = re.compile(r"""\sxml:space\s*=\s*["'](\w+)["']""")
 # White space that does not count at the ends of a text, unless it is preserved.
 _WHITE_SPACE = " \t\r\n"
-
-
-def preserves_space(node: Node, *, default: bool) -> bool:
-    """Whether white space at the ends of an element's text counts. default: the answer without `xml:space`."""
-    match = _SPACE.search(node.opening)
-    return match[1] == "preserve" if match else default
 
 
 def read_paragraph(node: Node, *, preserved: bool) -> Paragraph | None:

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 from app.files.office_archive import DocumentKind, copied, unpacked
 from app.files.styled_paragraph import Paragraph
 from app.files.unit import FileError, FileLimits, Unit, check_count, is_xml_text
-from app.files.xml_tree import Node, elements, read_tree
+from app.files.xml_tree import Node, read_tree
 
 # The maximum number of characters of XML in the translated paragraphs of a document. A paragraph repeats the formatting
 # of a text with each part of it, so a small document could become very large.
@@ -105,10 +105,9 @@ class EntryReader:
                 f"the entries with text exceed the limit of {self._limits.max_part_bytes} unpacked bytes"
             )
         content = unpacked(self._archive, name)
-        root, encoding = read_tree(
+        root, encoding, self._num_elements = read_tree(
             content, name, max_elements=self._limits.max_elements, num_before=self._num_elements
         )
-        self._num_elements += sum(1 for _ in elements(root))
         return XmlEntry(name, root, encoding)
 
 

@@ -23,6 +23,7 @@ from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xliff_entries import Entries, Entry, read_entries
 from app.files.xliff_inline import InlineReader
 from app.files.xml_tree import Node, read_text, with_attribute
+from app.text.language_codes import base_language
 
 # The encoding in the XML declaration, which is among the first bytes.
 _ENCODING = re.compile(rb"<\?xml\s[^>]*?\sencoding\s*=\s*[\"']([A-Za-z][\w.-]*)[\"']")
@@ -132,8 +133,7 @@ def _with_language(root: Node, entries: Entries, language: str) -> dict[int, Nod
 
 def _is_other(found: str, language: str) -> bool:
     """Whether two languages differ, regardless of their regions."""
-    one, other = (re.split("[-_]", each.strip().lower())[0] for each in (found, language))
-    return one != other
+    return base_language(found.replace("_", "-")) != base_language(language)
 
 
 def _line_of(root: Node, node: Node) -> int:

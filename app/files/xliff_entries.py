@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from app.files.unit import FileLimits
 from app.files.xliff_inline import InlineReader, InlineText, UnpairedRange
-from app.files.xml_tree import Node, plain_text, with_attribute
+from app.files.xml_tree import Node, plain_text, preserves_space, with_attribute
 
 # Elements that contain trans-units or units, of all versions.
 _CONTAINERS = frozenset({"xliff", "file", "body", "group"})
@@ -117,7 +117,7 @@ class _Scope:
         attributes = node.attributes
         return _Scope(
             attributes.get("translate", "yes" if self.is_translated else "no") != "no",
-            _is_preserved(node, default=self.is_preserved),
+            preserves_space(node, default=self.is_preserved),
             node if owns else self.owner,
         )
 
@@ -193,7 +193,8 @@ class _Reader:
     def _texts(self, nodes: Iterable[Node], data: Mapping[str, str], scope: _Scope) -> tuple[InlineText, ...]:
         default = scope.is_preserved
         texts = (
-            self._inline.read(node, data, is_preserved=_is_preserved(node, default=default)) for node in nodes
+            self._inline.read(node, data, is_preserved=preserves_space(node, default=default))
+            for node in nodes
         )
         return tuple(text for text in texts if text is not None)
 
@@ -225,11 +226,6 @@ class _Reader:
 def _opened(node: Node) -> str:
     """The opening tag of an element that gets content."""
     return node.opening if node.closing else f"{node.opening.removesuffix('/>').rstrip()}>"
-
-
-def _is_preserved(node: Node, *, default: bool) -> bool:
-    """Whether all white space in an element counts. default: the answer without `xml:space`."""
-    return node.attributes.get(_SPACE, "preserve" if default else "default") == "preserve"
 
 
 def _inner(node: Node) -> str:

@@ -29,6 +29,8 @@ _SHARED_CHARACTERS = 200
 # Markup inside a text: a section whose characters are literal, a comment or a processing instruction.
 _NOT_TEXT = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _LINE_END = re.compile(r"\r\n?")
+# The attribute that says whether all white space in an element counts.
+_SPACE = re.compile(r"""\sxml:space\s*=\s*["'](\w+)["']""")
 # An attribute of a tag: its name, and its value in either kind of quotes.
 _ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
@@ -111,6 +113,12 @@ def with_attribute(opening: str, name: str, value: str | None) -> str:
     return opening[:end] + written + opening[end:]
 
 
+def preserves_space(node: Node, *, default: bool) -> bool:
+    """Whether all white space in an element counts. default: the answer without `xml:space`."""
+    match = _SPACE.search(node.opening)
+    return match[1] == "preserve" if match else default
+
+
 def read_text(text: str, *, max_elements: int) -> Node:
     """Parse decoded XML, whatever encoding it declares. Returns a root node without a name.
 
@@ -129,8 +137,8 @@ def elements(root: Node, is_skipped: Callable[[Node], bool] | None = None) -> It
             stack += reversed(node.nodes)
 
 
-def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str]:
-    """Parse XML. Returns a root node without a name, and the encoding.
+def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) -> tuple[Node, str, int]:
+    """Parse XML. Returns a root node without a name, the encoding, and the number of elements with `num_before`.
 
     part: the name of the archive's entry, for messages. max_elements: the maximum number of elements in all entries
         together. num_before: the number of elements in the entries before this one. Raises FileError.
@@ -144,18 +152,22 @@ def read_tree(content: bytes, part: str, *, max_elements: int, num_before: int) 
         raise FileError(f"{part}: it has a NUL, which XML cannot contain")
     body = content if encoding == "utf-8" else text.encode()
     del text
-    return _Reader(part, body, max_elements, num_before).read(), encoding
+    reader = _Reader(part, body, max_elements, num_before)
+    return reader.read(), encoding, reader.num_elements
 
 
 class _Reader:
     """Builds nodes from expat's events. An event's characters end where the next event begins."""
 
     def __init__(self, part: str, body: bytes, max_elements: int, num_before: int) -> None:
-        """part: the name of the archive's entry; empty for a file that is XML, in whatever encoding."""
+        """part: the name of the archive's entry; empty for a file that is XML, in whatever encoding.
+
+        num_before: the elements that count before the first one.
+        """
         self._part = part
         self._place = f"{part}: " if part else ""
         self._body = body
-        self._num_elements, self._max_elements = num_before, max_elements
+        self.num_elements, self._max_elements = num_before, max_elements
         self._root = Node("", "")
         self._opened = [self._root]
         # The current event: where it begins, its kind, and its element's name.
@@ -220,8 +232,8 @@ class _Reader:
         self._begin("other", "")
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
-        self._num_elements += 1
-        if self._num_elements > self._max_elements:
+        self.num_elements += 1
+        if self.num_elements > self._max_elements:
             raise FileError(f"the file exceeds the limit of {self._max_elements} XML elements")
         self._begin("open", name)
         if len(self._opened) > MAX_DEPTH:

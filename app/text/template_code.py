@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 # ERB, EJS and JSP: `<%= name %>`.
-ERB = r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>"
+_ERB = r"<%(?>(?:[^<%]++|<(?!%)|%(?!>))*)%>"
 # Another processing instruction ends with `>`, such as `<?xml:namespace prefix = o />` in mails of Outlook.
 _PHP = r"<\?(?:(?i:php)\s|=)(?>(?:[^<?]++|<(?!\?)|\?(?!>))*)\?>"
 # FreeMarker: `<#if x>`, `</#if>`, `<@name/>` and `<#-- comment -->`.
@@ -21,7 +21,7 @@ _BRACES = (
     rf"|\{{%(?>(?:[^{{}}<\"'%]++|%(?!\}})|{_IN_BRACES})*)%\}}"
 )
 # Code in angle brackets.
-ANGLE_CODE = f"{ERB}|{_PHP}|{_FREEMARKER}"
+ANGLE_CODE = f"{_ERB}|{_PHP}|{_FREEMARKER}"
 TEMPLATE_CODE = f"{ANGLE_CODE}|{_BRACES}"
 
 _ELSE = re.compile(r"(?:\{%[-+]?|\{\{~?|<%-?|<#|\*\|)\s*+(?:else|elif|elsif|elseif)(?!\w)", re.IGNORECASE)

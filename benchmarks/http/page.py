@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -48,9 +49,8 @@ def filled(page: str, path: Path) -> str:
 
     Without a result, its blocks say that nothing was measured yet. Raises KeyError for an unknown block.
     """
-    return fill_blocks(
-        page, lambda name: BLOCKS[name](_parts(path.with_name(OTHER_RESULTS.get(name, path.name))))
-    )
+    parts_of = functools.cache(lambda file: _parts(path.with_name(file)))
+    return fill_blocks(page, lambda name: BLOCKS[name](parts_of(OTHER_RESULTS.get(name, path.name))))
 
 
 def _parts(path: Path) -> Parts:

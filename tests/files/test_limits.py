@@ -89,13 +89,13 @@ def test_xml_in_another_encoding_is_rejected(content: bytes, message: str) -> No
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "UTF-16"])
 def test_xml_with_its_encoding_declared_is_read(encoding: str) -> None:
     text = f'<?xml version="1.0" encoding="{encoding}" standalone="yes"?><a>house</a>'
-    root, found = read_tree(text.encode(encoding), "x.xml", max_elements=9, num_before=0)
+    root, found, _ = read_tree(text.encode(encoding), "x.xml", max_elements=9, num_before=0)
     assert (root.raw, found) == (text, encoding.lower())
 
 
 def test_an_element_with_the_most_attributes_is_read() -> None:
     xml = "<a " + " ".join(f'a{number}="1"' for number in range(MAX_ATTRIBUTES)) + "/>"
-    root, _ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
+    root, *_ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
     assert root.raw == xml
 
 
@@ -124,7 +124,7 @@ def test_nested_paragraphs_of_the_greatest_depth_are_written() -> None:
     ],
 )
 def test_xml_with_more_bytes_than_a_tag_may_have_is_accepted_if_no_tag_has(xml: str) -> None:
-    root, _ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
+    root, *_ = read_tree(xml.encode(), "x.xml", max_elements=9, num_before=0)
     assert root.raw == xml
 
 
